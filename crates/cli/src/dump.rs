@@ -87,8 +87,8 @@ pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
 
 /// Returns `Corrupt` if the records end at `end` although later ones were once durable. The saved
 /// state proves that. For a log that was not closed, or that goes on above its clean end, valid
-/// records above `end` prove it, which `verify` finds. Checks nothing while a writer runs, or if the state has changed since `before`: the
-/// writer may have recycled the segments that were read.
+/// records above `end` prove it, which `verify` finds. Checks nothing while a writer runs, or if
+/// the state has changed since `before`: the writer may have recycled the segments that were read.
 pub(crate) fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<(), Failure> {
     let floor = before.head.max(before.checkpoint).max(before.clean_end).max(before.epoch_base);
     let is_clean_end = before.clean && end >= floor && log.end()? <= end;

@@ -16,8 +16,8 @@ use crate::json;
 const FORMAT_VERSION: u32 = 1;
 
 /// What a damaged copy of the state means.
-pub(crate) const DAMAGED_COPY: &str = "one of the two copies of the state in `meta` is damaged: the \
-                                       other one serves, and the next open writes both";
+pub(crate) const DAMAGED_COPY: &str = "one of the two copies of the state in `meta` is damaged: \
+                                       the other one serves, and the next open writes both";
 
 /// Prints what is known of the log.
 ///

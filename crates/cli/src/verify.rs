@@ -159,9 +159,9 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
         (Outcome::Corrupt, _) if unsynced.is_some() => unsynced.unwrap_or_default().into(),
         (Outcome::Corrupt, _) if log.has_rebuilt_state() => format!(
             "nothing was changed; put the file `meta` back as it was saved after the last \
-             truncation, or read the records with `palisade dump {dir}` or `palisade salvage {dir}` and append them to a new log, which \
-             gives them new LSNs; if the folder is an archive, it needs no `meta`: read it with \
-             `palisade dump {dir}`"
+             truncation, or read the records with `palisade dump {dir}` or `palisade salvage \
+             {dir}` and append them to a new log, which gives them new LSNs; if the folder is an \
+             archive, it needs no `meta`: read it with `palisade dump {dir}`"
         ),
         (Outcome::Corrupt, Some(_)) if verdict.end > verdict.head => format!(
             "restore the log from a replica or backup; or see what a repair would keep: `palisade \

@@ -19,8 +19,8 @@ const READ_ONLY: &str = "the file system is read-only, as the system makes it af
                          (`dmesg`): repair it and mount it for writing, then open the log again";
 
 const NO_MEMORY: &str = "the system lacks memory, or a limit of this process is reached \
-                         (RLIMIT_AS, a cgroup): free memory or raise the limit, then try again; open a \
-                         poisoned log again";
+                         (RLIMIT_AS, a cgroup): free memory or raise the limit, then try again; \
+                         open a poisoned log again";
 
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

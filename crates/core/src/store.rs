@@ -345,8 +345,8 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
     /// `Io`. A read error is never reported as an end.
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize>;
 
-    /// The epoch of the log buffer that an earlier process run left, and the durable LSN in its mark.
-    /// `None`, the default, if there is no such mark or it cannot be read.
+    /// The epoch of the log buffer that an earlier process run left, and the durable LSN in its
+    /// mark. `None`, the default, if there is no such mark or it cannot be read.
     fn noted_durable(&self) -> Option<(u64, Lsn)> {
         None
     }

@@ -184,9 +184,9 @@ impl Inspector {
     /// the head. The iterator ends without an error at the first frame that does not validate. So a
     /// `from` within a record returns no record.
     ///
-    /// If a segment is missing, or its header is damaged, the iterator returns the records up to the
-    /// first place without a whole record, and then the error. [`Repair`](crate::Repair) keeps the
-    /// same records. Use [`salvage`](Inspector::salvage) for the records above.
+    /// If a segment is missing, or its header is damaged, the iterator returns the records up to
+    /// the first place without a whole record, and then the error. [`Repair`](crate::Repair) keeps
+    /// the same records. Use [`salvage`](Inspector::salvage) for the records above.
     ///
     /// Beside a writer that truncates, it returns the records before or after a truncation, or an
     /// error.

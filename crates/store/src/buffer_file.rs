@@ -419,8 +419,8 @@ pub(crate) fn may_be_of(
     Ok(header.map_or(true, |header| header.uuid == uuid && header.home == home))
 }
 
-/// Returns the epoch of the buffer `name`, and the durable LSN in its mark. Returns `None` if an open
-/// would not use the buffer, or this process may not read it.
+/// Returns the epoch of the buffer `name`, and the durable LSN in its mark. Returns `None` if an
+/// open would not use the buffer, or this process may not read it.
 pub(crate) fn noted_durable(
     memory: &Folder,
     uuid: Uuid,

@@ -1,8 +1,8 @@
 //! Reads a log without changing it, also beside a running writer.
 //!
-//! Nothing in this module takes a lock, reads records from the log buffer, or writes. A writer may recycle a
-//! segment while this module reads it. So if bytes do not validate, the inspector reads them again.
-//! If they are below the head by then, they were truncated and are not corrupt.
+//! Nothing in this module takes a lock, reads records from the log buffer, or writes. A writer may
+//! recycle a segment while this module reads it. So if bytes do not validate, the inspector reads
+//! them again. If they are below the head by then, they were truncated and are not corrupt.
 //!
 //! A writer saves the state before it frees a segment: with a higher head, or with a later epoch.
 //! So what was read before a look at the state that shows neither is what the log had.
@@ -128,8 +128,8 @@ impl Inspector {
     /// the head. The iterator ends without an error at the first frame that does not validate. So a
     /// `from` within a record returns no record.
     ///
-    /// If a segment is missing, or its header is damaged, the iterator returns the records up to the
-    /// first place without a whole frame, and then the error. `Repair` keeps the same records.
+    /// If a segment is missing, or its header is damaged, the iterator returns the records up to
+    /// the first place without a whole frame, and then the error. `Repair` keeps the same records.
     ///
     /// # Errors
     /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`, from the
@@ -247,10 +247,10 @@ impl Inspector {
         }
     }
 
-    /// Ends the verdict on a corrupt log where a repair ends it, and counts what is below, if that
-    /// is not known yet. That can be above a bad place: the
-    /// header of a segment can be damaged, and each of its frames whole. It can be below, if the
-    /// damaged header alone says where truncated records begin.
+    /// Ends the verdict on a corrupt log where a repair ends it, and counts what is below if
+    /// nothing is counted yet. The place can be above a bad place: the header of a segment can be
+    /// damaged, and each of its frames whole. It can be below, if the damaged header alone says
+    /// where truncated records begin.
     fn set_repair_place(&self, verdict: &mut Verdict) -> Result<()> {
         let listing = match Listing::read(self.store.as_ref()) {
             // The state is damaged: a repair refuses the log.
@@ -428,8 +428,8 @@ impl Inspector {
     }
 }
 
-/// Returns the number of segments at or above the head. Those in discarded ranges and stray files do
-/// not count.
+/// Returns the number of segments at or above the head. Those in discarded ranges and stray files
+/// do not count.
 fn present(listing: &Listing) -> u64 {
     let State { segment_bytes, head, .. } = listing.state;
     let discarded = listing.discarded_ranges();

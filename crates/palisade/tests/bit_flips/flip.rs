@@ -58,8 +58,8 @@ impl Flip<'_> {
         }
     }
 
-    /// The sweep that flips all bits of this byte. Behind a sealed block's fields lie zeros under the
-    /// block's checksum, and behind a slot of the marks nothing at all.
+    /// The sweep that flips all bits of this byte. Behind a sealed block's fields lie zeros under
+    /// the block's checksum, and behind a slot of the marks nothing at all.
     pub(crate) fn sweep(&self) -> Sweep {
         let within = self.byte as u64;
         let is_of_a_field = match self.part() {

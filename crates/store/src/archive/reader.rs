@@ -19,8 +19,8 @@ use crate::segment::segment_file::LOG_AT;
 
 const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
      away";
-const READ_ABOVE: &str = "get the segment from another copy, or, if the file is none, move it away; \
-     or read on from an LSN above";
+const READ_ABOVE: &str = "get the segment from another copy, or, if the file is none, move it \
+     away; or read on from an LSN above";
 
 /// The records of the segments in an [`Archive`](super::Archive).
 ///
@@ -91,12 +91,12 @@ impl ArchiveReader {
     /// The records from the one at `from`, or from the first archived one on.
     ///
     /// # Errors
-    /// `Corrupt` or `Io`: the header of the segment at `from` is damaged or unreadable, and no lower
-    /// one tells where the records begin; they can be read from the next segment on. `Corrupt` if
-    /// headers contradict each other; `NotFound` if the segments were removed; `PermissionDenied`,
-    /// `NoFiles` and `Io` if a file cannot be read. The iterator gives `Corrupt` at a record that is
-    /// damaged, or that was in a segment that is missing, and where nothing says that the next epoch
-    /// follows on the one before.
+    /// `Corrupt` or `Io`: the header of the segment at `from` is damaged or unreadable, and no
+    /// lower one tells where the records begin; they can be read from the next segment on.
+    /// `Corrupt` if headers contradict each other; `NotFound` if the segments were removed;
+    /// `PermissionDenied`, `NoFiles` and `Io` if a file cannot be read. The iterator gives
+    /// `Corrupt` at a record that is damaged, or that was in a segment that is missing, and where
+    /// nothing says that the next epoch follows on the one before.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.check_begin(from)?;
         let records = Inspector::new(self.clone()).records_until(from, self.end()?);

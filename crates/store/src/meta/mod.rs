@@ -83,8 +83,8 @@ const LOOKS: usize = 3;
 
 /// What to do about a log whose meta file is missing, or has no copy that validates.
 pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` back as it was saved \
-     after the last truncation, or read the records with `palisade dump` or `palisade salvage` and append them to a new log, \
-     which gives them new LSNs";
+     after the last truncation, or read the records with `palisade dump` or `palisade salvage` and \
+     append them to a new log, which gives them new LSNs";
 
 /// Where the log was written last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,8 +144,8 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
     }
 }
 
-/// Returns whether one of the two copies in the meta file of `folder` does not validate or cannot be
-/// read. A crash during a save leaves the log so, too.
+/// Returns whether one of the two copies in the meta file of `folder` does not validate or cannot
+/// be read. A crash during a save leaves the log so, too.
 pub(crate) fn has_damaged_copy(folder: &Folder) -> Result<bool> {
     let Some(file) = folder.open_if_there(META, Access::Read)? else { return Ok(false) };
     for _ in 0..LOOKS {

@@ -19,8 +19,9 @@ use crate::{ArchiveReader, FileReader};
 const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
      away; or restore up to this LSN only";
 const RESTORE_BELOW: &str = "get the segment from another copy, or restore up to this LSN only";
-const IN_BOTH: &str = "the log's folder has this segment, too, and goes no further: if the archived \
-     file is a copy of a segment that was in use, move it away; or restore up to this LSN only";
+const IN_BOTH: &str = "the log's folder has this segment, too, and goes no further: if the \
+     archived file is a copy of a segment that was in use, move it away; or restore up to this LSN \
+     only";
 
 /// An archive and the folder of its log, or one of them, as one log.
 #[derive(Debug)]
