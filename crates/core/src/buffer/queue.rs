@@ -42,7 +42,7 @@ use super::Buffer;
 use crate::Lsn;
 
 /// How many laps the tail may move on while an append waits for room. (Models have few records.)
-pub(crate) const LAPS: u64 = if cfg!(loom) { 1 } else { 2 };
+pub(crate) const LAPS: u64 = if cfg!(loom) { 1 } else { 8 };
 
 /// The appends that wait for room.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
     ///
     /// A record may be empty. If the log buffer is full, the call waits for room. Meanwhile other
-    /// appends reserve at most two laps of the log buffer and a record for each thread. The call
-    /// also waits while a truncation of the suffix is in progress. If the append completes a piece
+    /// appends reserve at most eight laps of the log buffer, and each other thread one record more.
+    /// The call also waits while a truncation of the suffix is in progress. If the append completes a piece
     /// ([`write_bytes`](crate::Options::write_bytes)) and the flusher does not take the piece, the
     /// call writes it to the operating system. The flusher does not take a piece if it is late or
     /// cannot start, or if the process has one core only. Under the policy `Os` each call writes.
