@@ -19,7 +19,11 @@ impl Panics {
     fn begin(&self, call: &str) {
         let is_due = *self.1.lock() == call;
         if is_due {
-            *self.1.lock() = "";
+            *self.1.lock() = "panics";
+            // Where a test wants another thread to come to the same lock, it names a call first.
+            while *self.1.lock() == "panics" && call == "save_state" {
+                std::hint::spin_loop();
+            }
             panic!("the store panics in `{call}`, as the test wants it");
         }
     }
@@ -107,16 +111,20 @@ fn a_truncation_that_panics_poisons_before_another_call_saves_the_state() {
         let lsns: Vec<Lsn> = (0..4).map(|_| wal.commit(&[0; 100]).unwrap()).collect();
         let (above, other) = (lsns[3], wal.clone());
         let (sender, ended) = channel();
-        let save = move || sender.send(is_poisoned(other.truncate_before(above))).unwrap();
         *call.lock() = "save_state";
         let truncate = || wal.truncate_from(lsns[1]).map(drop);
         // The other call waits for the lock of the state that the panic frees, or comes later.
-        let begun = Arc::clone(&call);
+        let at = Arc::clone(&call);
         let saver = move || {
-            while *begun.lock() == "save_state" {
+            while *at.lock() != "panics" {
                 std::hint::spin_loop();
             }
-            save();
+            let goes_on = spawn("lets it panic", move || {
+                (0..20_000).for_each(|_| std::hint::spin_loop());
+                *at.lock() = "";
+            });
+            sender.send(is_poisoned(other.truncate_before(above))).unwrap();
+            drop(goes_on.unwrap());
         };
         drop(spawn("saves", saver).unwrap());
         assert!(survive(truncate).is_none());
