@@ -20,7 +20,7 @@ impl Panics {
         let is_due = *self.1.lock() == call;
         if is_due {
             *self.1.lock() = "panics";
-            // Where a test wants another thread to come to the same lock, it names a call first.
+            // The test clears the name when another thread has come to the lock of the state.
             while *self.1.lock() == "panics" && call == "save_state" {
                 std::hint::spin_loop();
             }
