@@ -10,12 +10,12 @@ impl Wal {
     ///
     /// A record may be empty. If the log buffer is full, the call waits for room. Meanwhile other
     /// appends reserve at most eight laps of the log buffer, and each other thread one record more.
-    /// The call also waits while a truncation of the suffix is in progress. If the append completes a piece
-    /// ([`write_bytes`](crate::Options::write_bytes)) and the flusher does not take the piece, the
-    /// call writes it to the operating system. The flusher does not take a piece if it is late or
-    /// cannot start, or if the process has one core only. Under the policy `Os` each call writes.
-    /// The call waits for the device under the policy `Always`, and if its write needs a segment
-    /// that is not prepared, or closes the oldest of too many open files.
+    /// The call also waits while a truncation of the suffix is in progress. If the append completes
+    /// a piece ([`write_bytes`](crate::Options::write_bytes)) and the flusher does not take the
+    /// piece, the call writes it to the operating system. The flusher does not take a piece if it
+    /// is late or cannot start, or if the process has one core only. Under the policy `Os` each
+    /// call writes. The call waits for the device under the policy `Always`, and if its write needs
+    /// a segment that is not prepared, or closes the oldest of too many open files.
     ///
     /// # Durability
     /// With a shared log buffer, the record survives the death of the process when this returns;
