@@ -235,12 +235,15 @@ fn truncated_records_stay_gone_if_the_new_epochs_header_rots() {
     let whole = disk.file(&name).unwrap();
     let mut rotten = whole.clone();
     rotten[100] ^= 1;
-    for bytes in [rotten, Vec::new()] {
-        disk.set_file(&name, bytes.clone());
+    for bytes in [Some(rotten), Some(Vec::new()), None] {
+        match &bytes {
+            Some(bytes) => disk.set_file(&name, bytes.clone()),
+            None => disk.remove_file(&name),
+        }
         let error = open_as(&disk, BufferKind::Auto, options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert_eq!(error.segment(), Some(base.segment(SEGMENT_BYTES)), "{error}");
-        assert_eq!(disk.file(&name), Some(bytes));
+        assert_eq!(disk.file(&name), bytes);
         disk.restart();
     }
     disk.set_file(&name, whole);

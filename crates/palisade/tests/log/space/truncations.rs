@@ -44,6 +44,8 @@ fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
                 let begins_there = *lsn == end_of_kept;
                 assert!(begins_there || is_truncated(wal.records_from(*lsn)));
                 assert!(begins_there || is_truncated(wal.tail_from(*lsn)));
+                let cursor = || wal.create_cursor("late", Some(*lsn), u64::MAX);
+                assert!(begins_there || is_truncated(cursor()));
                 for from in [resumed, end_of_kept] {
                     let mut records = wal.records_from(from).unwrap();
                     let first = records.next().unwrap().map(|next| next.lsn());
