@@ -54,6 +54,11 @@ impl Store for Panics {
         self.0.sync(from, to)
     }
 
+    /// The flusher writes nothing, so the thread of the test meets the panic.
+    fn writes_behind(&self) -> bool {
+        false
+    }
+
     pass_on! {
         fn begin_epoch(epoch: &Epoch, first: &[u8]) -> Result<()>;
         fn mark_durable(durable: Lsn) -> Result<()>;
