@@ -3,6 +3,7 @@
 # with that patch, must fail each model or test that the patch names: the check kills the mutant. A
 # mutant that passes one of its checks survives.
 #
+#   verification/mutations.sh table              prints all faults, and what finds them, as Markdown
 #   verification/mutations.sh apply              checks, without a build, that each patch applies
 #   verification/mutations.sh models [NAME...]   builds mutants and runs their loom models
 #   verification/mutations.sh tests [NAME...]    builds mutants and runs their tests
@@ -14,10 +15,9 @@
 #   verification/mutations.sh tests no_lock no_floor
 #   verification/mutations.sh tests verification/mutations/tests/any_folder.patch
 #
-# apply also checks that each patch names existing models or tests; that the tables in faults.md and
-# README.md name each patch and nothing else; that one of the patches of a row in faults.md names
-# each test of the row; and that faults.md and docs/durability.md name existing files only. It
-# prints what is wrong and what to do, a line each.
+# table reads the heads of the patches. apply also checks that each head names its fault and existing
+# models or tests, and that docs/durability.md and README.md name existing files only. It prints
+# what is wrong and what to do, a line each.
 #
 # models and tests print for each mutant how many are done, its time and its result, and below it
 # how each check ended. They end with the names of the survivors. MUTATIONS_TARGET_DIR replaces the
@@ -103,20 +103,20 @@ run_test() {
 }
 
 help_if_asked "$@"
-(($# > 0)) || wrong_usage "no command, expected apply, models or tests"
+(($# > 0)) || wrong_usage "no command, expected table, apply, models or tests"
 command=$1
 shift
 help_if_asked "$@"
 case $command in
-apply)
+table | apply)
     at_most 0 "$@"
     # shellcheck source=lib/mutation_tables.sh
     source "${script%/*}/lib/mutation_tables.sh"
-    check_mutations
+    if [[ $command == table ]]; then print_tables; else check_mutations; fi
     ;;
 models | tests)
     "use_$command"
     run_mutants "$command" "$@"
     ;;
-*) wrong_usage "the command is $command, expected apply, models or tests" ;;
+*) wrong_usage "the command is $command, expected table, apply, models or tests" ;;
 esac

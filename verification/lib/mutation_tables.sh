@@ -1,12 +1,10 @@
 # shellcheck shell=bash
-# Sourced by mutations.sh for `mutations.sh apply`, which says what is checked. Needs bash, git,
+# Sourced by mutations.sh, which says what `apply` checks and what `table` prints. Needs bash, git,
 # grep, sed.
 # shellcheck disable=SC2154
 
 mutants_of_tests=verification/mutations/tests
 mutants_of_models=verification/mutations/models
-faults=verification/faults.md
-durability=docs/durability.md
 wrong=0
 
 complain() {
@@ -35,32 +33,6 @@ file_of_test() {
     fi
 }
 
-# The group of tests that a letter of the table stands for, as `PACKAGE TARGET`.
-target_of_letter() {
-    case $1 in
-        l) echo "palisade --test log" ;;
-        w) echo "palisade --test powerloss" ;;
-        b) echo "palisade --test bit_flips" ;;
-        m) echo "palisade --test many_segments" ;;
-        x) echo "palisade --test file_shapes" ;;
-        a) echo "palisade --test allocations" ;;
-        h) echo "palisade-streams --test histories" ;;
-        k) echo "palisade-streams --test calls" ;;
-        e) echo "palisade-streams --test edges" ;;
-        d) echo "palisade-streams --test sharded" ;;
-        y) echo "palisade-streams --test memory" ;;
-        o) echo "palisade-streams --test consumers" ;;
-        p) echo "palisade-streams --test polled" ;;
-        t) echo "palisade-streams --test troubles" ;;
-        f) echo "palisade-streams --test full" ;;
-        g) echo "palisade-streams --test kept" ;;
-        r) echo "palisade-streams --test reader" ;;
-        u) echo "palisade-streams --lib" ;;
-        s) echo "palisade-store --lib" ;;
-        c) echo "palisade-core --lib" ;;
-    esac
-}
-
 # Complains unless `PACKAGE TARGET NAME` is a test; $1 says who names it.
 check_test() {
     local who=$1 package target test file
@@ -84,6 +56,7 @@ check_patches() {
         fi
     done
     for patch in "$mutants_of_tests"/*.patch; do
+        [[ -n $(field fault "$patch") ]] || complain "$patch does not say what fault it lets through"
         [[ -n $(field protection "$patch") ]] || complain "$patch does not say what it removes"
         [[ -n $(field test "$patch") ]] || complain "$patch names no test"
         while IFS= read -r line; do
@@ -100,94 +73,42 @@ check_patches() {
     done
 }
 
-# The rows of the table under the heading $2 in $1, without its head.
-rows() {
-    sed -n "/^## $2\$/,/^## /p" "$1" | grep '^| ' | sed 1d
-}
-
-# The words in backticks within $1 that consist of the characters $2.
-quoted() {
-    grep -oE "\`[$2]+\`" <<<"$1" | tr -d "\`" || true
-}
-
-# The tests of a row, as `PACKAGE TARGET NAME`: a letter counts up to the next one.
-tests_of_row() {
-    local -a words
-    local index letter='' word
-    read -ra words <<<"$1"
-    for ((index = 0; index < ${#words[@]}; index++)); do
-        word=${words[index]%,}
-        if [[ $word == [lwscbmaxhkedyoprtufg] && ${words[index + 1]:-} == \`* ]]; then
-            letter=$word
-        elif [[ $word == \`*\` ]]; then
-            echo "$(target_of_letter "$letter") ${word//\`/}"
-        fi
-    done
-}
-
-# The patches of a row: the words in backticks before the colon of each of its parts.
-patches_of_row() {
-    local part
-    while IFS= read -r part; do
-        quoted "${part%%:*}" a-z0-9_
-    done < <(tr ';' '\n' <<<"$1")
-}
-
-# Complains if a row names a test or patch that does not exist, or a test that none of its patches
-# names.
-check_row() {
-    local fault tests patches test patch known=
-    fault=$(cut -d '|' -f 2 <<<"$1")
-    tests=$(tests_of_row "$(cut -d '|' -f 3 <<<"$1")")
-    patches=$(patches_of_row "$(cut -d '|' -f 5 <<<"$1")")
-    [[ -n $tests && -n $patches ]] || complain "$faults:$fault has no test, or no patch"
-    for patch in $patches; do
-        if [[ ! -f $mutants_of_tests/$patch.patch ]]; then
-            complain "$faults:$fault names the patch $patch, which is not in $mutants_of_tests"
-            continue
-        fi
-        known+=$(field test "$mutants_of_tests/$patch.patch")$'\n'
-    done
-    while IFS= read -r test; do
-        check_test "$faults:$fault" "$test"
-        grep -qxF "$test" <<<"$known" ||
-            complain "$faults:$fault names ${test##* }, and none of its patches does"
-    done <<<"$tests"
-}
-
-check_tables() {
-    local row page patch name fault_rows model_rows
-    fault_rows=$(rows "$faults" Faults)
-    model_rows=$(rows verification/README.md 'The mutants of the models')
-    while IFS= read -r row; do
-        check_row "$row"
-    done <<<"$fault_rows"
-    for patch in "$mutants_of_tests"/*.patch; do
-        for name in "$(basename "$patch" .patch)" $(field test "$patch" | sed 's/.* //'); do
-            [[ $fault_rows == *"\`$name\`"* ]] ||
-                complain "$faults has no row with $name: add it, with how the test failed"
-        done
-    done
-    for name in "$mutants_of_models"/*.patch; do
-        name=$(basename "$name" .patch)
-        [[ $model_rows == *"| \`$name\` |"* ]] ||
-            complain "verification/README.md has no row for the mutation $name"
-    done
-    while IFS= read -r name; do
-        [[ -f $mutants_of_models/$name.patch ]] ||
-            complain "verification/README.md has a row for the mutation $name, which is not there"
-    done < <(cut -d '|' -f 2 <<<"$model_rows" | tr -d '` ')
-    for page in "$faults" "$durability"; do
-        for name in $(quoted "$(<"$page")" 'a-z0-9_/.*-'); do
+# Complains about each name in backticks with a slash in a document that is no path.
+check_paths() {
+    local page name
+    for page in docs/durability.md verification/README.md; do
+        while IFS= read -r name; do
             [[ $name != */* ]] || compgen -G "$name" >/dev/null ||
                 complain "$page names $name, which does not exist"
-        done
+        done < <(grep -oE '`[a-z0-9_/.*-]+`' "$page" | tr -d '`')
     done
 }
 
 check_mutations() {
     cd "$root"
     check_patches
-    check_tables
+    check_paths
     ((wrong == 0))
+}
+
+# The values of the field $1 in the head of the patch $2, each in quotes $3, as a cell of a table.
+cell() {
+    field "$1" "$2" |
+        awk -v quote="${3-}" '{ gsub(/\|/, "\\|"); printf "%s%s", sep, quote $0 quote; sep = "; " }'
+}
+
+print_tables() {
+    local patch
+    cd "$root"
+    printf '# Faults of the tests\n\n| fault | what prevents the loss | mutation | tests that kill it |\n'
+    printf '|---|---|---|---|\n'
+    for patch in "$mutants_of_tests"/*.patch; do
+        printf '| %s | %s | `%s` | %s |\n' "$(cell fault "$patch")" "$(cell protection "$patch")" \
+            "$(basename "$patch" .patch)" "$(cell test "$patch" '`')"
+    done
+    printf '\n# Faults of the models\n\n| fault | mutation | models that kill it |\n|---|---|---|\n'
+    for patch in "$mutants_of_models"/*.patch; do
+        printf '| %s | `%s` | %s |\n' "$(cell mutation "$patch")" "$(basename "$patch" .patch)" \
+            "$(cell model "$patch" '`')"
+    done
 }

@@ -57,6 +57,7 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Checks that a future beside a leading thread and the flusher completes.
 #[test]
 fn a_waker_is_woken_or_sees_completion() {
     check("a_waker_is_woken_or_sees_completion", Bound::At(2), || {
@@ -68,6 +69,7 @@ fn a_waker_is_woken_or_sees_completion() {
     });
 }
 
+/// Checks that the flusher leads for a future that waits alone (P6).
 #[test]
 fn the_flusher_leads_where_no_thread_does() {
     check("the_flusher_leads_where_no_thread_does", Bound::At(5), || {
@@ -77,6 +79,7 @@ fn the_flusher_leads_where_no_thread_does() {
     });
 }
 
+/// Checks that a future completes that registers behind a leader without other waiters (P3, P6).
 #[test]
 fn a_leader_that_leaves_wakes_the_flusher() {
     check("a_leader_that_leaves_wakes_the_flusher", Bound::At(3), || {
@@ -90,6 +93,7 @@ fn a_leader_that_leaves_wakes_the_flusher() {
     });
 }
 
+/// Checks that a failed sync reaches a future.
 #[test]
 fn poison_reaches_a_future() {
     check("poison_reaches_a_future", Bound::At(2), || {
@@ -119,6 +123,8 @@ impl Future for Watch<'_> {
     }
 }
 
+/// Checks that the flusher, which watches for a polled tail, wakes it after the sync of a thread
+/// (P3, P6).
 #[test]
 fn a_polled_tail_is_woken_by_the_sync_of_another() {
     check("a_polled_tail_is_woken_by_the_sync_of_another", Bound::At(2), || {
@@ -130,6 +136,7 @@ fn a_polled_tail_is_woken_by_the_sync_of_another() {
     });
 }
 
+/// Checks that a failed sync reaches a polled tail.
 #[test]
 fn poison_reaches_a_polled_tail() {
     check("poison_reaches_a_polled_tail", Bound::At(2), || {
@@ -141,6 +148,7 @@ fn poison_reaches_a_polled_tail() {
     });
 }
 
+/// Checks that a future which is polled once and dropped keeps no other waiter waiting.
 #[test]
 fn a_dropped_future_keeps_nobody_waiting() {
     check("a_dropped_future_keeps_nobody_waiting", Bound::At(2), || {
@@ -156,6 +164,7 @@ fn a_dropped_future_keeps_nobody_waiting() {
     });
 }
 
+/// Checks that a callback of `on_durable` runs exactly once, after the sync.
 #[test]
 fn a_callback_runs_once() {
     check("a_callback_runs_once", Bound::At(3), || {
@@ -177,6 +186,7 @@ fn a_callback_runs_once() {
     });
 }
 
+/// Checks that `close` joins the background threads while a callback starts one.
 #[test]
 fn a_close_waits_for_a_callback_that_calls_the_log() {
     check("a_close_waits_for_a_callback_that_calls_the_log", Bound::At(2), || {

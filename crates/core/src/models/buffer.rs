@@ -30,6 +30,7 @@ fn assert_cover(mut ranges: Vec<(Lsn, Lsn)>, end: Lsn) {
     assert_eq!(at, end);
 }
 
+/// Checks that the ranges of three threads touch and do not overlap.
 #[test]
 fn reservations_never_overlap() {
     check("reservations_never_overlap", Bound::None, || {
@@ -44,6 +45,7 @@ fn reservations_never_overlap() {
     });
 }
 
+/// Checks that bytes which the slots report as complete can be read, and are their owner's (P1).
 #[test]
 fn bytes_below_filled_are_readable() {
     check("bytes_below_filled_are_readable", Bound::At(3), || {
@@ -61,6 +63,8 @@ fn bytes_below_filled_are_readable() {
     });
 }
 
+/// Checks that the next lap overwrites no byte before it is written; records cross the ring's end
+/// (P2).
 #[test]
 fn ring_wrap_never_overwrites_unwritten_bytes() {
     check("ring_wrap_never_overwrites_unwritten_bytes", Bound::At(5), || {
@@ -80,6 +84,8 @@ fn ring_wrap_never_overwrites_unwritten_bytes() {
     });
 }
 
+/// Checks that two appenders which compete for the last room both get room; one of them has to
+/// wait.
 #[test]
 fn two_appenders_share_the_room_of_one_lap() {
     check("two_appenders_share_the_room_of_one_lap", Bound::None, || {
@@ -95,6 +101,7 @@ fn two_appenders_share_the_room_of_one_lap() {
     });
 }
 
+/// Checks that one thread pads a reservation across a segment end, in both segments.
 #[test]
 fn exactly_one_crosser_pads() {
     check("exactly_one_crosser_pads", Bound::None, || {
@@ -121,6 +128,8 @@ fn exactly_one_crosser_pads() {
     });
 }
 
+/// Checks that two flags which are set beside reservations fix one end, and that the reservations
+/// cover exactly the bytes below it.
 #[test]
 fn a_flag_fixes_the_end() {
     check("a_flag_fixes_the_end", Bound::None, || {
@@ -138,6 +147,7 @@ fn a_flag_fixes_the_end() {
     });
 }
 
+/// Checks that a `close` beside an `append` keeps each append that returned.
 #[test]
 fn a_close_keeps_every_append_that_returned() {
     check("a_close_keeps_every_append_that_returned", Bound::At(4), || {
@@ -157,6 +167,7 @@ fn a_close_keeps_every_append_that_returned() {
     });
 }
 
+/// Checks that a dropped reservation is padded and published.
 #[test]
 fn a_dropped_reservation_leaves_no_hole() {
     check("a_dropped_reservation_leaves_no_hole", Bound::None, || {

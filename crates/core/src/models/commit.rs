@@ -10,6 +10,7 @@ use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, spawn, ta
 use crate::sync::{Instant, OnceLock};
 use crate::{ErrorKind, Lsn};
 
+/// Checks that two commits both return (P3, P4).
 #[test]
 fn no_wake_up_is_lost() {
     check("no_wake_up_is_lost", Bound::At(3), || {
@@ -20,6 +21,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
+/// Checks that three waiters, one of which is late, all return (P3, P4).
 #[test]
 fn no_wake_up_of_three_is_lost() {
     check("no_wake_up_of_three_is_lost", Bound::At(2), || {
@@ -38,6 +40,7 @@ fn no_wake_up_of_three_is_lost() {
     });
 }
 
+/// Checks that the sync of another thread wakes a waiter that never leads (P4).
 #[test]
 fn an_observer_is_woken_by_the_sync_of_another() {
     check("an_observer_is_woken_by_the_sync_of_another", Bound::At(3), || {
@@ -55,6 +58,7 @@ fn an_observer_is_woken_by_the_sync_of_another() {
     });
 }
 
+/// Checks that an observer wakes up when another thread cancels it (P10).
 #[test]
 fn a_cancelled_tail_does_not_sleep_on() {
     check("a_cancelled_tail_does_not_sleep_on", Bound::None, || {
@@ -71,6 +75,8 @@ fn a_cancelled_tail_does_not_sleep_on() {
     });
 }
 
+/// Checks that records above a hole become durable although its owner publishes and never calls the
+/// log again.
 #[test]
 fn the_owner_of_a_hole_need_not_come_back() {
     check("the_owner_of_a_hole_need_not_come_back", Bound::None, || {
@@ -84,6 +90,7 @@ fn the_owner_of_a_hole_need_not_come_back() {
     });
 }
 
+/// Checks that a leader above a hole serves the waiters below.
 #[test]
 fn a_hole_keeps_nobody_below_it() {
     check("a_hole_keeps_nobody_below_it", Bound::At(3), || {
@@ -101,6 +108,8 @@ fn a_hole_keeps_nobody_below_it() {
     });
 }
 
+/// Checks that the store held each durable byte when the sync began, and that `mark_durable` noted
+/// it (P2, P5).
 #[test]
 fn durable_is_never_ahead_of_the_sync() {
     check("durable_is_never_ahead_of_the_sync", Bound::At(3), || {
@@ -119,6 +128,7 @@ fn durable_is_never_ahead_of_the_sync() {
     });
 }
 
+/// Checks that with `pad_to_block` no sync ends within a block.
 #[test]
 fn a_padded_sync_ends_with_a_block() {
     check("a_padded_sync_ends_with_a_block", Bound::At(2), || {
@@ -130,6 +140,7 @@ fn a_padded_sync_ends_with_a_block() {
     });
 }
 
+/// Checks that durable <= written <= filled <= reserved, read in this order.
 #[test]
 fn watermarks_are_in_their_order() {
     check("watermarks_are_in_their_order", Bound::None, || {
@@ -145,18 +156,20 @@ fn watermarks_are_in_their_order() {
     });
 }
 
+/// Checks that a failed sync reaches leader, follower, observer and late waiters.
 #[test]
 fn poison_reaches_every_waiter() {
     check("poison_reaches_every_waiter", Bound::At(3), || poison(Fault::Sync));
 }
 
+/// Checks that a failed write reaches leader, follower, observer and late waiters.
 #[test]
 fn poison_of_a_write_reaches_every_waiter() {
     check("poison_of_a_write_reaches_every_waiter", Bound::At(3), || poison(Fault::Write));
 }
 
-/// One thread commits, one calls `wait_durable`, and one observes. Each gets `Poisoned`, also if it
-/// begins after the failure.
+/// Checks that a thread that commits, one that calls `wait_durable` and one that observes each get
+/// `Poisoned`, also if they begin after the failure.
 fn poison(fault: Fault) {
     let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
     let lsn = log.append(1);
@@ -172,6 +185,7 @@ fn poison(fault: Fault) {
     assert_eq!(refused.kind(), ErrorKind::Poisoned, "nothing is reserved after a failure");
 }
 
+/// Checks that a failure that no leader meets reaches an observer.
 #[test]
 fn poison_by_an_appender_reaches_an_observer() {
     check("poison_by_an_appender_reaches_an_observer", Bound::At(4), || {

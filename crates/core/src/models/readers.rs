@@ -14,6 +14,8 @@ fn log(shape: Shape) -> Log {
     Log::new(shape, ModelStore::new(Lsn::ZERO))
 }
 
+/// Checks that epochs, end, *durable* and the bytes of the log are of one moment beside
+/// `replace_from`.
 #[test]
 fn a_view_has_all_of_a_replacement_or_none() {
     check("a_view_has_all_of_a_replacement_or_none", Bound::At(3), || {
@@ -36,6 +38,7 @@ fn a_view_has_all_of_a_replacement_or_none() {
     });
 }
 
+/// Checks that a backup beside `replace_from` has all of the replacement or none.
 #[test]
 fn a_backup_has_all_of_a_replacement_or_none() {
     check("a_backup_has_all_of_a_replacement_or_none", Bound::At(2), || {
@@ -55,6 +58,7 @@ fn a_backup_has_all_of_a_replacement_or_none() {
     });
 }
 
+/// Checks that the records of a hold beside `replace_from` have all of the replacement or none.
 #[test]
 fn a_hold_has_all_of_a_replacement_or_none() {
     check("a_hold_has_all_of_a_replacement_or_none", Bound::At(2), || {
@@ -81,6 +85,8 @@ fn a_hold_has_all_of_a_replacement_or_none() {
     });
 }
 
+/// Checks that a tail beside `replace_from` finds a record, because the log has one at every
+/// moment.
 #[test]
 fn a_tail_beside_a_replacement_finds_a_record() {
     check("a_tail_beside_a_replacement_finds_a_record", Bound::At(2), || {
@@ -103,6 +109,8 @@ fn a_tail_beside_a_replacement_finds_a_record() {
     });
 }
 
+/// Checks that a tail that begins beside the truncation of the record below it returns `Truncated`,
+/// and that an iterator either does, too, or skips nothing.
 #[test]
 fn a_reader_learns_that_its_begin_was_truncated() {
     check("a_reader_learns_that_its_begin_was_truncated", Bound::At(2), || {
@@ -124,7 +132,8 @@ fn a_reader_learns_that_its_begin_was_truncated() {
     });
 }
 
-/// A reader from the first record on, which `take` makes beside a release, keeps that record.
+/// Checks that a reader from the first record on, which `take` makes beside a release, keeps that
+/// record. If the release comes first, there is no reader.
 fn check_pin<T: Send + 'static>(name: &str, bound: Bound, take: fn(&Log, Lsn) -> crate::Result<T>) {
     check(name, bound, move || {
         let log = log(Shape::ROOMY);
@@ -144,18 +153,21 @@ fn check_pin<T: Send + 'static>(name: &str, bound: Bound, take: fn(&Log, Lsn) ->
     });
 }
 
+/// Checks that a hold beside a truncation of the prefix keeps the segments that it reads.
 #[test]
 fn a_pin_keeps_what_a_release_would_free() {
     let name = "a_pin_keeps_what_a_release_would_free";
     check_pin(name, Bound::None, |log, first| log.wal.hold(first));
 }
 
+/// Checks that an iterator beside a truncation of the prefix keeps the segments that it reads.
 #[test]
 fn an_iterator_keeps_what_a_release_would_free() {
     let name = "an_iterator_keeps_what_a_release_would_free";
     check_pin(name, Bound::At(2), |log, first| log.wal.records_from(first));
 }
 
+/// Checks that a reader whose lag is limited finds its lease lost if a release frees its segment.
 #[test]
 fn a_reader_whose_file_was_freed_finds_its_lease_lost() {
     check("a_reader_whose_file_was_freed_finds_its_lease_lost", Bound::None, || {
@@ -174,6 +186,8 @@ fn a_reader_whose_file_was_freed_finds_its_lease_lost() {
     });
 }
 
+/// Checks, with two truncations of the suffix beside each other, that what either removes is
+/// `Truncated` and that no LSN is used twice.
 #[test]
 fn two_truncations_at_a_time_are_one_after_the_other() {
     check("two_truncations_at_a_time_are_one_after_the_other", Bound::At(2), || {

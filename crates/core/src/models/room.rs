@@ -6,6 +6,7 @@ use super::{Bound, LARGE_FRAME, Log, RING, Shape, check, large, spawn};
 use crate::buffer::LAPS;
 use crate::{ErrorKind, Lsn};
 
+/// Checks that two threads which both lack room end: each makes room for the other.
 #[test]
 fn two_threads_make_room_for_each_other() {
     check("two_threads_make_room_for_each_other", Bound::At(3), || {
@@ -20,6 +21,7 @@ fn two_threads_make_room_for_each_other() {
     });
 }
 
+/// Checks that a commit ends beside an append that waits for room.
 #[test]
 fn a_full_ring_does_not_stop_a_sync() {
     check("a_full_ring_does_not_stop_a_sync", Bound::At(3), || {
@@ -33,6 +35,8 @@ fn a_full_ring_does_not_stop_a_sync() {
     });
 }
 
+/// Checks that a wait which got `NoSpace` succeeds when it is repeated, even if another thread does
+/// not repeat its own.
 #[test]
 fn a_full_disk_loses_nothing_and_does_not_poison() {
     check("a_full_disk_loses_nothing_and_does_not_poison", Bound::At(3), || {
@@ -58,6 +62,8 @@ fn commit_again(log: &Log, mark: u8) {
     log.store.assert_synced(ticket.lsn(), mark);
 }
 
+/// Checks that others reserve at most up to the admission limit while an append has a place in the
+/// queue for room.
 #[test]
 fn an_append_that_waits_is_overtaken_for_bounded_laps() {
     check("an_append_that_waits_is_overtaken_for_bounded_laps", Bound::At(1), || {
@@ -80,6 +86,7 @@ fn an_append_that_waits_is_overtaken_for_bounded_laps() {
     });
 }
 
+/// Checks that no range is given twice if two appends find that a log above its limit has shrunk.
 #[test]
 fn a_refusal_ends_once() {
     check("a_refusal_ends_once", Bound::At(3), || {

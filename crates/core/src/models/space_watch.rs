@@ -25,6 +25,8 @@ impl Events for TimesAbove {
     }
 }
 
+/// Checks that the soft limit is reported once beside a thread that frees segments, and again if
+/// the log passes it after it has shrunk.
 #[test]
 fn a_soft_limit_is_reported_once_until_the_log_has_shrunk() {
     check("a_soft_limit_is_reported_once_until_the_log_has_shrunk", Bound::At(3), || {

@@ -96,17 +96,17 @@ impl ModelStore {
         }
     }
 
-    /// The same store, of a log with `pad_to_block`.
+    /// Returns the same store, of a log with `pad_to_block`.
     pub(super) fn padded(self) -> ModelStore {
         ModelStore { pads: true, ..self }
     }
 
-    /// The same store, of a log that is abandoned.
+    /// Returns the same store, of a log that is abandoned.
     pub(super) fn abandoned(self) -> ModelStore {
         ModelStore { close: Some(AtomicU64::new(0)), ..self }
     }
 
-    /// The same store, of a log with `max_bytes`. It has one file more than it may have.
+    /// Returns the same store, of a log with `max_bytes`. It has one file more than it may have.
     pub(super) fn above_its_limit(self) -> ModelStore {
         ModelStore { files: AtomicU64::new(2), most_files: Some(1), ..self }
     }
@@ -115,7 +115,7 @@ impl ModelStore {
         self.pads
     }
 
-    /// From now on the segments take `files` files of one byte.
+    /// Lets the segments take `files` files of one byte from now on.
     pub(super) fn set_files(&self, files: u64) {
         // Relaxed: the value alone counts.
         self.files.store(files, Ordering::Relaxed);
@@ -155,12 +155,12 @@ impl ModelStore {
         Lsn::new(self.released_to.load(Ordering::Acquire))
     }
 
-    /// All frames that were written, in their order.
+    /// Returns all frames that were written, in their order.
     pub(super) fn frames(&self) -> Vec<Frame> {
         self.media().frames.clone()
     }
 
-    /// The marks of the data records that were written, in their order.
+    /// Returns the marks of the data records that were written, in their order.
     pub(super) fn marks(&self) -> Vec<u8> {
         let is_data = |frame: &&Frame| frame.kind == Kind::Data;
         self.media().frames.iter().filter(is_data).map(|frame| frame.mark).collect()
@@ -174,7 +174,8 @@ impl ModelStore {
         self.media.lock().expect("no model goes on after a panic")
     }
 
-    /// As `media`, for a call that changes files: another open may have them after `close`.
+    /// Locks the media for a call that changes files, and checks that the store is not closed:
+    /// another open may have the files after `close`.
     fn change(&self) -> MutexGuard<'_, Media> {
         // Relaxed: not used.
         self.close.as_ref().map(|close| close.load(Ordering::Relaxed));
@@ -374,7 +375,7 @@ impl ReadStore for ModelStore {
         unreachable!("a model does not open its log")
     }
 
-    /// A backup needs no header that it does not find.
+    /// Returns no segment: a backup does not need the headers.
     fn segments(&self) -> Result<Vec<Segment>> {
         Ok(Vec::new())
     }

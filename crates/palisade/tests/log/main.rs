@@ -2,8 +2,8 @@
 //! deaths of the process, losses of power at bad moments, damage, bad input, and futures that are
 //! dropped, moved and starved.
 //!
-//! verification/faults.md names the tests of each protection, and the patch of
-//! verification/mutations/tests that removes the protection and makes the test fail. The helpers
+//! `verification/mutations.sh table` prints the tests of each protection, and the mutation that
+//! removes it. The helpers
 //! that make a log start a watchdog, so that a test that hangs fails.
 
 #[path = "../common/again.rs"]

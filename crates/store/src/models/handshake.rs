@@ -28,7 +28,7 @@ impl Done {
     }
 }
 
-/// Rounds that have work again at the next tail.
+/// Runs the preparer with rounds that have work again at the next tail.
 fn prepare(handshake: &Handshake, done: &Done) {
     while handshake.wait_until_asked() {
         loop {
@@ -43,6 +43,7 @@ fn prepare(handshake: &Handshake, done: &Done) {
     }
 }
 
+/// Checks P8: the preparer sees a tail that moves while it ends a round.
 #[test]
 fn no_due_work_is_missed() {
     model_check("no_due_work_is_missed", 3, || {

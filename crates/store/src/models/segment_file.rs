@@ -87,6 +87,7 @@ fn segment(file: &Arc<ModelFile>) -> Arc<SegmentFile> {
     Arc::new(segment.stepping(PAGE))
 }
 
+/// Checks that a leader and the preparer that write to one segment never touch the same bytes.
 #[test]
 fn zeros_never_cover_a_record() {
     model_check("zeros_never_cover_a_record", 3, || {
@@ -109,7 +110,7 @@ fn zeros_never_cover_a_record() {
     });
 }
 
-/// The drop of the step ends it, as it does after a panic.
+/// Checks that the drop of a failed step ends it, as it does after a panic.
 #[test]
 fn an_unfinished_step_keeps_no_leader_waiting() {
     model_check("an_unfinished_step_keeps_no_leader_waiting", 3, || {
@@ -125,6 +126,7 @@ fn an_unfinished_step_keeps_no_leader_waiting() {
     });
 }
 
+/// Checks that a failed write-back, which the system reports to one of two syncs, fails both.
 #[test]
 fn a_failed_sync_fails_for_every_thread() {
     model_check("a_failed_sync_fails_for_every_thread", 100, || {

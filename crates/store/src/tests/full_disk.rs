@@ -1,6 +1,4 @@
 //! Fault injection for G7: a whole log over a disk that is full for a while.
-//!
-//! `verification/faults.md` lists these tests.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +42,8 @@ fn is_full<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
 }
 
-/// Appends until the disk and the buffer are full; gives the places of what was taken.
+/// Appends until the disk and the buffer are full. Adds the LSNs of the appended records to
+/// `places`.
 fn fill_up(wal: &Wal, places: &mut Vec<Lsn>) {
     loop {
         let number = places.len() as u64;
@@ -56,8 +55,8 @@ fn fill_up(wal: &Wal, places: &mut Vec<Lsn>) {
     }
 }
 
-/// As `fill_up`, until each call says so. The preparer may have begun a spare before the disk was
-/// full: a leader that finds none fails, and the next one takes it.
+/// Fills up as `fill_up` does, until each call returns `NoSpace`. The preparer may have begun a
+/// spare before the disk was full: a leader that finds none fails, and the next one takes it.
 fn fill_up_for_good(wal: &Wal, places: &mut Vec<Lsn>) {
     loop {
         fill_up(wal, places);
@@ -95,7 +94,8 @@ fn a_full_disk_and_then_space_again_loses_nothing_and_goes_on_in_the_same_epoch(
     }
 }
 
-/// Space that `truncate_before` frees is enough: nothing else is freed on this disk.
+/// Checks that the space that `truncate_before` frees is enough: nothing else is freed on this
+/// disk.
 #[test]
 fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
     let disk = TestDisk::new();
@@ -117,8 +117,8 @@ fn a_truncation_frees_the_space_that_a_full_disk_lacks() {
     assert_eq!(numbers(&wal), (900..places.len() as u64).collect::<Vec<_>>());
 }
 
-/// A truncation turns segments into spares, which keep their blocks: a write in the middle of a
-/// segment that has to grow must get them.
+/// Checks a write in the middle of a segment that has to grow: it must get the blocks of the
+/// spares, which a truncation made of segments.
 #[test]
 fn spares_are_given_up_for_a_write_that_lacks_space() {
     const LARGE: u64 = 2 << 20;

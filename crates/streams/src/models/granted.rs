@@ -9,6 +9,7 @@ use crate::granted::Granted;
 
 const LIMIT: u64 = 2;
 
+/// Checks that threads which each ask for room append no more than there is room for.
 #[test]
 fn threads_append_no_more_than_there_is_room_for() {
     model_check("threads_append_no_more_than_there_is_room_for", 3, || {

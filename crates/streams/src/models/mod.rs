@@ -107,7 +107,7 @@ impl Model {
         lsn
     }
 
-    /// One step of the keeper. Returns what it would release.
+    /// Does one step of the keeper. Returns what it would release.
     fn keep(&self) -> Option<Prefix> {
         // Relaxed: as `Wal::reserved_lsn`.
         let end = || Lsn::new(self.end.load(Ordering::Relaxed));
@@ -131,6 +131,7 @@ impl Model {
     }
 }
 
+/// Checks that the keeper releases nothing live beside an append and a truncation.
 #[test]
 fn nothing_live_is_released() {
     model_check("nothing_live_is_released", 3, || {
@@ -155,6 +156,7 @@ fn nothing_live_is_released() {
     });
 }
 
+/// Checks that a segment above the end that the keeper has read is not taken for a truncated one.
 #[test]
 fn a_segment_above_the_end_that_was_read_is_no_cut() {
     model_check("a_segment_above_the_end_that_was_read_is_no_cut", 2, || {
@@ -178,6 +180,7 @@ fn a_segment_above_the_end_that_was_read_is_no_cut() {
     });
 }
 
+/// Checks that the keeper knows the truncation that it makes durable before a release.
 #[test]
 fn what_removed_the_last_live_entry_is_known() {
     model_check("what_removed_the_last_live_entry_is_known", 3, || {
@@ -198,6 +201,7 @@ fn what_removed_the_last_live_entry_is_known() {
     });
 }
 
+/// Checks that the keeper misses none of two wake-ups beside its wait.
 #[test]
 fn a_keeper_misses_no_work() {
     model_check("a_keeper_misses_no_work", 3, || {

@@ -100,6 +100,8 @@ impl Copied {
     }
 }
 
+/// Checks that a copy by the keeper does not bring back an entry that a truncation and an append
+/// replace meanwhile.
 #[test]
 fn a_copy_brings_nothing_back() {
     model_check("a_copy_brings_nothing_back", 3, || {
@@ -120,6 +122,8 @@ fn a_copy_brings_nothing_back() {
     });
 }
 
+/// Checks that two appends beside the copy of an entry of their stream are both there, and counted
+/// once.
 #[test]
 fn an_append_beside_a_copy_keeps_its_place() {
     model_check("an_append_beside_a_copy_keeps_its_place", 3, || {
@@ -137,6 +141,7 @@ fn an_append_beside_a_copy_keeps_its_place() {
     });
 }
 
+/// Checks that a read finds an entry beside the keeper, which copies it and releases its segment.
 #[test]
 fn a_read_finds_an_entry_that_was_moved() {
     model_check("a_read_finds_an_entry_that_was_moved", 3, || {

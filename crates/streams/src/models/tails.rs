@@ -108,6 +108,7 @@ impl Followed {
     }
 }
 
+/// Checks that a thread that follows a stream misses none of two appends.
 #[test]
 fn a_thread_misses_no_entry() {
     model_check("a_thread_misses_no_entry", 3, || {
@@ -121,6 +122,7 @@ fn a_thread_misses_no_entry() {
     });
 }
 
+/// Checks that a task that follows a stream misses none of two appends.
 #[test]
 fn a_task_misses_no_entry() {
     model_check("a_task_misses_no_entry", 3, || {
@@ -134,6 +136,7 @@ fn a_task_misses_no_entry() {
     });
 }
 
+/// Checks that a task beside an append and the end of the log gets the entry if the log has it.
 #[test]
 fn a_task_misses_no_entry_before_the_end() {
     model_check("a_task_misses_no_entry_before_the_end", 3, || {
@@ -152,6 +155,8 @@ fn a_task_misses_no_entry_before_the_end() {
     });
 }
 
+/// Checks that a tail beside a truncation of the suffix and two appends returns `Truncated`, and no
+/// entry behind a replaced one.
 #[test]
 fn no_entry_behind_a_replaced_one_is_found() {
     model_check("no_entry_behind_a_replaced_one_is_found", 3, || {
