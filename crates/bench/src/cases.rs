@@ -39,7 +39,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// What the command line asks for in this workload.
+    /// Returns the groups of cases that the command line asks for in this workload.
     #[must_use]
     pub fn of(workload: Workload, args: &Args) -> Groups {
         let threads = threads(workload, args);
@@ -133,8 +133,8 @@ fn cases(workload: Workload, args: &Args, thread_counts: &[usize]) -> Vec<Case> 
     cases
 }
 
-/// The numbers that were given, or the default ones; one `None` if the workload has no default, and
-/// so no use for a number.
+/// Returns the numbers that were given, or the default ones. If the workload has no default, it has
+/// no use for a number: the result is one `None`.
 fn counts(given: &[usize], default: &[usize]) -> Vec<Option<usize>> {
     match default {
         [] => vec![None],
@@ -143,7 +143,8 @@ fn counts(given: &[usize], default: &[usize]) -> Vec<Option<usize>> {
     }
 }
 
-/// The numbers that were given, if the workload has a default, and so has a use for them.
+/// Returns the numbers that were given, or the default one. If the workload has no default, it has
+/// no use for a number: the result is one `None`.
 fn given_or<T: Copy>(given: &[T], default: Option<T>) -> Vec<Option<T>> {
     match default {
         Some(_) if !given.is_empty() => given.iter().copied().map(Some).collect(),

@@ -44,7 +44,7 @@ impl Contender {
         create: |workload, _| bail!("it has no log for {}", workload.name()),
     };
 
-    /// Whether it has the workload.
+    /// Returns whether the contender has the workload.
     #[must_use]
     pub fn supports(&self, workload: Workload) -> bool {
         (self.lacks)(workload).is_none()
@@ -90,7 +90,8 @@ pub(crate) const NO_STREAMS: &str = "it has no streams";
 /// Why a contender lacks a workload of shards.
 pub(crate) const NO_SHARDS: &str = "it has no set of shards";
 
-/// For contenders without a format that a reader could verify.
+/// Returns why a contender without a format that a reader could verify lacks `workload`; `None` if
+/// it has it.
 pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
     match workload {
         workload if workload.reads() => Some("it has no records that a reader could verify"),
@@ -98,7 +99,8 @@ pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
     }
 }
 
-/// For contenders without what only Palisade has.
+/// Returns why a contender without the features of Palisade alone lacks `workload`; `None` if it
+/// has it.
 pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
     match workload {
         workload if workload.has_streams() => Some(NO_STREAMS),
@@ -120,7 +122,8 @@ pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
 #[cfg(feature = "peers")]
 pub(crate) const NO_SYNC: &str = "it has no sync of its own";
 
-/// For crates whose open always checks only a part of the records.
+/// Returns why a crate whose open always checks only a part of the records lacks `form`; `None` if
+/// it has it.
 #[cfg(feature = "peers")]
 pub(crate) fn lacks_full_check(form: Form) -> Option<&'static str> {
     (form == Form::FullCheck).then_some("its open has no such check")

@@ -8,7 +8,7 @@ use palisade::file_system;
 
 use crate::measurement::Measurement;
 
-/// The part of a result that is the same for all of a run whose files lie in `dir`.
+/// Returns the part of a result that is the same for all results of a run whose files lie in `dir`.
 #[must_use]
 pub fn of(dir: &Path) -> Measurement {
     Measurement {
@@ -20,7 +20,7 @@ pub fn of(dir: &Path) -> Measurement {
     }
 }
 
-/// Whether the files of a folder lie in memory, where a sync does nothing.
+/// Returns whether the files of a folder lie in memory, where a sync does nothing.
 #[must_use]
 pub fn is_tmpfs(dir: &Path) -> bool {
     matches!(file_system(dir).as_deref(), Some("tmpfs" | "ramfs"))

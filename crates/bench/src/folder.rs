@@ -35,13 +35,14 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where a run whose folder is `dir` puts the files of the contender `name`.
+    /// Returns where a run whose folder is `dir` puts the files of the contender `name`.
     #[must_use]
     pub fn path_of(dir: &Path, name: &str) -> PathBuf {
         dir.join(format!("{PREFIX}{name}"))
     }
 
-    /// An empty subfolder called `name`, with everything written before on the device.
+    /// Deletes what rounds left behind, makes an empty subfolder called `name`, and waits until
+    /// everything that was written before is on the device ([`settle`]).
     ///
     /// # Errors
     /// If it cannot be created.
@@ -71,7 +72,7 @@ impl Folder {
     }
 }
 
-/// Bytes that the files of a folder take on the device.
+/// Returns how many bytes the files of a folder take on the device.
 ///
 /// # Errors
 /// If the folder cannot be read.

@@ -154,7 +154,7 @@ impl Form {
     pub(crate) const READS: [Form; 4] =
         [Form::Range(false), Form::Range(true), Form::GetBatch(false), Form::GetBatch(true)];
 
-    /// The name by which `--forms` asks for it.
+    /// Returns the name by which `--forms` asks for the form.
     #[must_use]
     pub fn name(self) -> String {
         match self {

@@ -79,8 +79,8 @@ pub fn write_garbage(path: &Path, at: u64, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where the records of a file end, which may be filled with zeros behind them. Their last byte is
-/// not 0.
+/// Returns where the records of a file end. The file may be filled with zeros behind them; their
+/// last byte is not 0.
 fn end_of_records(path: &Path) -> Result<u64> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     Ok(bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1))

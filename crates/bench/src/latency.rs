@@ -16,7 +16,7 @@ const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
-    /// No call yet. Everything is allocated here, nothing while recording.
+    /// Makes a histogram of no calls. All memory is allocated here, and none while recording.
     fn default() -> Latencies {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
         Latencies(histogram.expect("the bounds are valid"))
@@ -45,7 +45,8 @@ impl Latencies {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// Median, 99th, 99.9th and 99.99th percentile in microseconds; `None` without a call.
+    /// Returns the median and the 99th, 99.9th and 99.99th percentile in microseconds; `None` if no
+    /// call was recorded.
     #[must_use]
     pub fn quantiles_us(&self) -> Option<[f64; 4]> {
         let us = |share| self.0.value_at_quantile(share) as f64 / 1e3;

@@ -2,7 +2,7 @@
 //!
 //! [`workloads`] measure one [`contender`] for one round; a [`session`] lets the contenders take
 //! turns round by round and reports the medians. The criterion targets in the top-level `benches/`
-//! are built from the same contenders.
+//! are built from the same contenders. `docs/architecture.md` shows what they measure.
 
 pub mod cases;
 pub mod cli;

@@ -113,23 +113,24 @@ pub trait Log: Send + Sync {
         bail!("it cannot truncate a stream")
     }
 
-    /// The log itself, for what only Palisade has: futures, LSNs.
+    /// Returns Palisade's log itself, for what only Palisade has, such as futures and LSNs.
     fn wal(&self) -> Option<&palisade::Wal> {
         None
     }
 
-    /// The log of streams itself, for what only Palisade has: what its keeper has moved.
+    /// Returns Palisade's log of streams itself, for what only Palisade has, such as what its
+    /// keeper has moved.
     fn streams(&self) -> Option<&palisade_streams::Streams> {
         None
     }
 
-    /// Device syncs so far; `None` if the contender does not count them.
+    /// Returns the number of device syncs so far; `None` if the contender does not count them.
     fn syncs(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes that the log takes, framing included, and the segments that its open has found; `None`
-    /// for other contenders than Palisade.
+    /// Returns the bytes that the log takes, framing included, and how many segments its open has
+    /// found; `None` for other contenders than Palisade.
     fn size(&self) -> Option<(u64, u64)> {
         None
     }

@@ -20,7 +20,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Whether records are missing that were acknowledged.
+    /// Returns whether records that were acknowledged are missing.
     #[must_use]
     pub fn is_short(self) -> bool {
         self.read_back < self.acknowledged
@@ -121,7 +121,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The rate and the latencies of one round.
+    /// Makes a result from the rate and the latencies of one round.
     #[must_use]
     pub fn of_round(records_per_s: f64, latencies: &Latencies) -> Measurement {
         let quantiles = latencies.quantiles_us().map_or([None; 4], |us| us.map(Some));

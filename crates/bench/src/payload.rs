@@ -26,7 +26,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Records of this many bytes each. JSON that does not fit is cut off.
+    /// Returns records of `bytes` bytes each. JSON that does not fit is cut off.
     #[must_use]
     pub fn records(self, bytes: usize) -> Vec<Vec<u8>> {
         let mut random = Random::new(SEED);

@@ -41,8 +41,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Threads and record size on a folder, for callers with a loop of their own. Each thread has a
-    /// stream.
+    /// Makes a plan for callers with a loop of their own: only folder, threads and record size are
+    /// set, and each thread has a stream.
     #[must_use]
     pub fn at(dir: &Path, threads: usize, record_bytes: usize) -> Plan {
         Plan {
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// Records that are appended after the last sync, if the form asks for some.
+    /// Returns how many records are appended after the last sync: 0 unless the form asks for some.
     #[must_use]
     pub fn unsynced_records(&self) -> u64 {
         match self.form {
@@ -67,8 +67,8 @@ impl Plan {
         }
     }
 
-    /// Bytes of a segment, if the workload or its form asks for many segments. A record takes
-    /// `frame_bytes` in the log.
+    /// Returns the bytes of a segment, if the workload or its form asks for many segments. A record
+    /// takes `frame_bytes` in the log.
     #[must_use]
     pub fn segment_bytes(&self, workload: Workload, frame_bytes: u64) -> Option<u64> {
         match (workload, self.form) {
@@ -86,14 +86,14 @@ impl Plan {
         }
     }
 
-    /// A record to append. Its bytes are not all equal, and none is 0.
+    /// Returns a record to append. Its bytes are not all equal, and none is 0.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {
         (0..self.record_bytes).map(|i| (i * 7) as u8 | 1).collect()
     }
 
-    /// The records of a log that was filled, in turn: if the form names no payload, all are
-    /// [`record`](Plan::record).
+    /// Returns the records with which a log is filled, in turn. If the form names no payload, each
+    /// is [`record`](Plan::record).
     #[must_use]
     pub fn records(&self) -> Vec<Vec<u8>> {
         match self.form {

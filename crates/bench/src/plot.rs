@@ -32,7 +32,8 @@ pub fn draw(results: &[Measurement], dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The charts of one workload's results, throughput and latency: names of files and their content.
+/// Draws the charts of one workload's results, throughput and latency. Returns the name and the
+/// content of each file.
 ///
 /// # Errors
 /// If a chart cannot be drawn.
@@ -71,7 +72,7 @@ struct Line {
 }
 
 impl Chart {
-    /// Records a second over threads, a line for each contender.
+    /// Makes the chart of records a second over threads, with a line for each contender and form.
     fn of_throughput(results: &[Measurement], stem: &str) -> Chart {
         let mut counts: Vec<usize> = results.iter().map(|result| result.threads).collect();
         counts.sort_unstable();
@@ -103,7 +104,7 @@ impl Chart {
         }
     }
 
-    /// Percentiles of the latency, a line for each result with the most threads.
+    /// Makes the chart of latency percentiles, with a line for each result with the most threads.
     fn of_latencies(results: &[Measurement], stem: &str) -> Chart {
         let most = results.iter().map(|result| result.threads).max().unwrap_or_default();
         let line = |result: &Measurement| {
@@ -167,7 +168,7 @@ impl Chart {
     }
 }
 
-/// Only Palisade's lines if there are too many.
+/// Drops the lines of other contenders than Palisade if there are too many.
 fn few(mut lines: Vec<Line>) -> Vec<Line> {
     let is_palisade = |line: &Line| line.name.split(',').next() == Some("palisade");
     if lines.len() > MOST_LINES && lines.iter().any(is_palisade) {
@@ -176,7 +177,8 @@ fn few(mut lines: Vec<Line>) -> Vec<Line> {
     lines
 }
 
-/// The contender and the form, and the bytes and the batch if the results differ in them.
+/// Returns the name of a result's line: the contender and the form, and each of record size, batch,
+/// streams and shards in which the results differ.
 fn name(result: &Measurement, results: &[Measurement]) -> String {
     let mut name = result.contender.clone();
     name += &result.variant.as_ref().map_or(String::new(), |variant| format!(", {variant}"));

@@ -17,7 +17,7 @@ impl Random {
         self.0
     }
 
-    /// A number below `count`, without a division. `count` is at most 2^32.
+    /// Returns a random number below `count`, which is at most 2^32. Takes no division.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         (((self.next_u64() >> 32) * count as u64) >> 32) as usize
     }

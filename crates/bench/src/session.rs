@@ -255,8 +255,9 @@ impl Session<'_> {
     }
 }
 
-/// The order of the contenders in `round`: there and back, then from the next contender on. So no
-/// contender always pays for what the same one left behind, and each comes first equally often.
+/// Returns the order of the contenders in `round`: forwards in even rounds and backwards in odd
+/// ones, and two rounds later from the next contender on. No contender always pays for what the
+/// same other one left behind, and each comes first equally often.
 fn turns(contenders: usize, round: usize) -> Vec<usize> {
     let mut turns: Vec<usize> = (0..contenders).collect();
     turns.rotate_left(round / 2 % contenders.max(1));

@@ -55,8 +55,8 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// The results of one workload as an aligned table, with ratios against the first contender. What
-/// no result has gets no column.
+/// Returns the results of one workload as an aligned table, with ratios against the first
+/// contender. A column in which no result has a value is left out.
 #[must_use]
 pub fn table(results: &[Measurement]) -> String {
     let mut rows = vec![header(results)];
@@ -124,7 +124,7 @@ fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
     ]
 }
 
-/// A number as short as a table needs it.
+/// Formats a number as short as a table needs it.
 pub(crate) fn rate(value: f64) -> String {
     match value {
         value if value >= 1e7 => format!("{:.1} M", value / 1e6),
@@ -134,8 +134,8 @@ pub(crate) fn rate(value: f64) -> String {
     }
 }
 
-/// Against the first contender with as many threads, or with those that it has, and otherwise the
-/// same parameters.
+/// Returns how many times as fast the result is as the first contender with the same parameters. If
+/// the first contender has no result with as many threads, its first result counts.
 fn ratio(result: &Measurement, results: &[Measurement]) -> Option<f64> {
     let first = &results.first()?.contender;
     let is_alike = |base: &&Measurement| {

@@ -45,13 +45,13 @@ impl<'a> Tally<'a> {
         self.bytes += bytes;
     }
 
-    /// Records that were taken.
+    /// Returns how many records were taken.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Records that were taken and are what they should be.
+    /// Returns how many of the records that were taken are what they should be.
     #[must_use]
     pub fn whole_records(&self) -> u64 {
         self.records - self.others

@@ -126,7 +126,7 @@ impl Workload {
         ShardsCheckpoint,
     ];
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -162,13 +162,13 @@ impl Workload {
         }
     }
 
-    /// The name with the option that sets it apart from another one of that name.
+    /// Returns the name with the option that sets the workload apart from another one of that name.
     #[must_use]
     pub fn full_name(self) -> &'static str {
         if self == Tasks { "commit --tasks" } else { self.name() }
     }
 
-    /// What it does, in a line.
+    /// Returns a line that says what the workload does.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -205,26 +205,26 @@ impl Workload {
         }
     }
 
-    /// Whether it reads or opens a log that was filled before.
+    /// Returns whether it reads or opens a log that was filled before.
     #[must_use]
     pub fn reads(self) -> bool {
         matches!(self, Scan | Get | Recover | Reopen | Codec | Range | StreamsScan | StreamsOpen)
     }
 
-    /// Whether it is about a log of streams.
+    /// Returns whether it measures a log of streams.
     #[must_use]
     pub fn has_streams(self) -> bool {
         matches!(self, StreamsAppend | StreamsOwn | StreamsCommit | StreamsBatch)
             || matches!(self, StreamsScan | StreamsOpen | StreamsTruncate | StreamsSlow)
     }
 
-    /// Whether it is about a set of shards.
+    /// Returns whether it measures a set of shards.
     #[must_use]
     pub fn has_shards(self) -> bool {
         matches!(self, ShardsAppend | ShardsBatch | ShardsCheckpoint)
     }
 
-    /// Whether it is about durability, which tmpfs does not have.
+    /// Returns whether it measures durability, which tmpfs does not have.
     #[must_use]
     pub fn needs_a_disk(self) -> bool {
         let reads_or_appends =
@@ -232,20 +232,21 @@ impl Workload {
         !reads_or_appends && !matches!(self, StreamsAppend | StreamsOwn | StreamsSlow)
     }
 
-    /// Whether several threads can do it at the same time.
+    /// Returns whether several threads can do it at the same time.
     #[must_use]
     pub fn has_threads(self) -> bool {
         !matches!(self, Recover | Reopen | Rotation | Codec | Opens | Suffix | Tail)
             && !matches!(self, StreamsOpen | ShardsCheckpoint)
     }
 
-    /// Whether its forms take turns with each other round by round, because they are compared.
+    /// Returns whether its forms take turns with each other round by round, because they are
+    /// compared.
     #[must_use]
     pub fn forms_take_turns(self) -> bool {
         matches!(self, Codec | Release | Opens | Range | Suffix | Tail | StreamsTruncate)
     }
 
-    /// Thread counts that are measured without `--threads`.
+    /// Returns the thread counts that are measured without `--threads`.
     #[must_use]
     pub fn default_threads(self) -> &'static [usize] {
         match self {
@@ -259,7 +260,7 @@ impl Workload {
         }
     }
 
-    /// Bytes of a record without `--record-bytes`.
+    /// Returns the bytes of a record without `--record-bytes`.
     #[must_use]
     pub fn default_record_bytes(self) -> u32 {
         match self {
@@ -269,7 +270,7 @@ impl Workload {
         }
     }
 
-    /// Records in a batch without `--batch`; `None` where there are no batches.
+    /// Returns how many records a batch has without `--batch`; `None` if there are no batches.
     #[must_use]
     pub fn default_batch(self) -> Option<u32> {
         match self {
@@ -279,7 +280,7 @@ impl Workload {
         }
     }
 
-    /// Records in the log without `--records`; `None` where the time decides.
+    /// Returns how many records the log has without `--records`; `None` if the time decides.
     #[must_use]
     pub fn default_records(self, record_bytes: u32) -> Option<u64> {
         match self {
@@ -299,8 +300,8 @@ impl Workload {
         }
     }
 
-    /// Streams of the log without `--streams`, each number measured on its own; none where there
-    /// are no streams, or one for each thread.
+    /// Returns the numbers of streams that are measured without `--streams`, each on its own. There
+    /// is none if the log has no streams, or one for each thread.
     #[must_use]
     pub fn default_streams(self) -> &'static [usize] {
         match self {
@@ -311,14 +312,14 @@ impl Workload {
         }
     }
 
-    /// Shards of the set without `--shards`, each number measured on its own; none if the workload
-    /// has no set.
+    /// Returns the numbers of shards that are measured without `--shards`, each on its own. There
+    /// is none if the workload has no set.
     #[must_use]
     pub fn default_shards(self) -> &'static [usize] {
         if self.has_shards() { &[4, 16, 64] } else { &[] }
     }
 
-    /// The forms that are measured without `--forms`: all of them.
+    /// Returns the forms that are measured without `--forms`: all of them.
     #[must_use]
     pub fn forms(self) -> &'static [Form] {
         match self {
@@ -354,7 +355,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// The workloads to measure.
+    /// Returns the workloads that were chosen. If `has_tasks`, `commit` means commits of futures.
     #[must_use]
     pub fn workloads(self, has_tasks: bool) -> Vec<Workload> {
         match self {

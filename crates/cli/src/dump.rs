@@ -74,7 +74,8 @@ pub(crate) fn inspect(dir: &Path) -> Result<Inspector, Failure> {
     Ok(opened?)
 }
 
-/// As [`inspect`]. Prints a note to standard error if the meta file is lost.
+/// Opens a view of the log as [`inspect`] does. Prints a note to standard error if the meta file is
+/// lost.
 pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
     let log = inspect(dir)?;
     if log.has_rebuilt_state() {
@@ -138,7 +139,7 @@ pub(crate) fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
     )
 }
 
-/// Names what a record holds: without the codec, an encoded record stays encoded.
+/// Returns the unit of a record's length: without the codec, an encoded record stays encoded.
 fn unit(record: &Record<'_>) -> &'static str {
     if record.is_encoded() { "encoded bytes" } else { "bytes" }
 }
@@ -181,8 +182,8 @@ fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// All bytes as digits. A dump spends its time here. A formatter for each byte takes over five
-/// times as long.
+/// Returns all bytes as hexadecimal digits. A dump spends its time here. A formatter for each byte
+/// takes over five times as long.
 pub(crate) fn hex(data: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value)]);

@@ -63,7 +63,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A failure to write to standard output.
+    /// Makes the failure of a write to standard output.
     pub(crate) fn output(source: io::Error) -> Failure {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// A failure of the operating system; `what` is a clause, such as "could not start X".
+    /// Makes a failure of the operating system; `what` is a clause, such as "could not start X".
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Failure {
         Failure::Io { what: what.into(), source }
     }
@@ -81,13 +81,14 @@ impl Failure {
         move |source| Failure::io(format!("could not {what} {}", path.display()), source)
     }
 
-    /// A path that must be a folder, and is not.
+    /// Makes the failure of a path that must be a folder and is not.
     pub(crate) fn no_folder(path: &Path) -> Failure {
         let error = palisade::Error::new(ErrorKind::InvalidArgument, "the path is no folder");
         error.at_path(path).with_advice("name a folder on the disk in question").into()
     }
 
-    /// What happened, without what to do about it. One line, but for a check's list.
+    /// Returns what happened, without what to do about it. This is one line, except for the list of
+    /// a check.
     fn finding(&self) -> String {
         match self {
             Failure::Log(error) => finding_of(error).replace('\n', " "),
@@ -96,7 +97,7 @@ impl Failure {
         }
     }
 
-    /// What to do about it with this command line.
+    /// Returns what to do about the failure with this command line.
     fn advice(&self) -> &'static str {
         match self {
             Failure::Log(error) => advice_of(error).unwrap_or_else(|| match self.exit() {
@@ -115,7 +116,7 @@ impl Failure {
         format!("palisade: {}\nwhat to do: {}", self.finding(), self.advice())
     }
 
-    /// The exit code that this failure calls for.
+    /// Returns the exit code that this failure calls for.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Failure::Usage(_) => Exit::Usage,
@@ -162,7 +163,7 @@ const HELP_ADVICE: &str = "see the examples that `--help` behind the command pri
 const ANY_ADVICE: &str =
     "the messages of the system may tell more (`dmesg`); run the command again";
 
-/// What to do about a failure of the operating system.
+/// Returns what to do about a failure of the operating system.
 fn advice_of_io(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::NotFound => "check that the path is right and its disk is mounted",
@@ -192,7 +193,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What to do about an error of this kind with this command line.
+/// Returns what to do about an error of this kind with this command line; `None` if the kind has no
+/// advice of its own.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
     let advice = match kind {
         ErrorKind::TooLarge => "name smaller records or larger segments and buffer",

@@ -75,13 +75,13 @@ impl Info {
         Ok(Info { state, standing, buffer, segments: log.segments()?, has_damaged_copy })
     }
 
-    /// Where the log ends, if that is known without a scan.
+    /// Returns where the log ends, if that is known without a scan.
     fn end(&self) -> Option<Lsn> {
         (self.standing == Standing::Closed).then_some(self.state.clean_end)
     }
 
-    /// How far it was durable when a process last closed it or dropped its last handle, unless the
-    /// log ends there.
+    /// Returns how far the log was durable when a process last closed it or dropped its last
+    /// handle, unless the log ends there.
     fn last_end(&self) -> Option<Lsn> {
         let end = self.state.clean_end;
         (self.standing != Standing::Closed && end > Lsn::ZERO).then_some(end)
@@ -142,7 +142,7 @@ impl Info {
         self.print_segments(args.segments, out)
     }
 
-    /// The object of `--json`. Its help documents the names: they stay.
+    /// Returns the object of `--json`. The help documents its names, so they must not change.
     fn object(&self, args: &InfoArgs) -> Value {
         let state = &self.state;
         let (buffer, file) = match &self.buffer {

@@ -5,7 +5,8 @@
 //! the records below the damage into a new log; `restore` makes a log of an archive and of what is
 //! left of the log; `backup` copies a log; `streams` reads the streams of a log that has some;
 //! `doctor` measures the cost of a sync in a folder, and `bench` compares a log there with raw
-//! syncs. `completions` and `man` print what a shell and `man` read.
+//! syncs. `completions` and `man` print what a shell and `man` read. `docs/architecture.md` shows
+//! how the log works.
 
 mod args;
 mod bench;

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The words for a state; the help explains them.
+/// Returns the words for a state; the help explains them.
 fn word(standing: Standing) -> &'static str {
     match standing {
         Standing::BeforeHead => "before the head",
@@ -129,7 +129,7 @@ fn row(out: &mut impl Write, cells: [&str; 6]) -> io::Result<()> {
     writeln!(out, "{number:>10}  {from:>16}  {to:>16}  {epoch:>7}  {bytes:>12}  {state}")
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
+/// Returns the object of `--json`. The help documents its names, so they must not change.
 fn object(dir: &Path, layout: &Layout) -> Value {
     let part = |part: &Part| {
         let (from, to) = layout.range_of(part);

@@ -21,7 +21,8 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A bar of a measurement, with a message for what is measured. It goes away with this value.
+/// Makes a bar for a measurement of `steps` steps, with a message for what is measured. The bar
+/// goes away when it is dropped.
 pub(crate) fn measuring(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_style(style("{bar:30} {msg}"));
     bar.with_finish(ProgressFinish::AndClear)
@@ -38,7 +39,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar for work on `total` bytes.
+    /// Makes a bar for work on `total` bytes. It appears if the work takes longer than a second.
     pub(crate) fn new(message: &'static str, total: u64) -> Bar {
         Bar::due_at(Instant::now() + PATIENCE, message, total)
     }
@@ -97,8 +98,9 @@ pub(crate) fn in_steps<T>(work: impl FnOnce(&mut dyn FnMut(RepairProgress)) -> T
 pub(crate) struct Walk(Option<(Lsn, Bar)>);
 
 impl Walk {
-    /// A walk from `from` on, or from the head on. Shows nothing unless the output is a file:
-    /// records on a terminal, or a reader behind a pipe, show that it goes on.
+    /// Begins a walk at `from`, or at the head. Shows nothing unless standard error is a terminal
+    /// and the records go to a file: records on a terminal, or a reader behind a pipe, show that
+    /// the walk goes on.
     ///
     /// # Errors
     /// Those of reading the log's state and its segments.
@@ -179,7 +181,7 @@ fn watch(total: u64, ended: &mpsc::Receiver<()>) {
     }
 }
 
-/// What this process has read from files, as far as the system counts it.
+/// Returns how many bytes this process has read, as far as the system counts them.
 fn bytes_read() -> Option<u64> {
     let counters = std::fs::read_to_string("/proc/self/io").ok()?;
     counters.lines().find_map(|line| line.strip_prefix("rchar: "))?.trim().parse().ok()

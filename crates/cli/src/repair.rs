@@ -162,7 +162,7 @@ fn conclude(out: &mut impl Write, into: Option<&Path>, report: &RepairReport) ->
     writeln!(out, "repaired   {into}: the log ends at LSN {end}; appends go on at LSN {base}")
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
+/// Returns the object of `--json`. The help documents its names, so they must not change.
 fn object(
     log: &Path,
     into: Option<&Path>,

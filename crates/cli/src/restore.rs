@@ -175,7 +175,8 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Fail
 }
 
 impl Copy<'_> {
-    /// Whether an error of this kind comes from a log without a file `meta` that validates.
+    /// Returns whether an error of this kind comes from a log whose file `meta` is missing or does
+    /// not validate.
     fn has_lost_state(&self, kind: ErrorKind) -> bool {
         let log = self.log.and_then(|log| Inspector::open(log).ok());
         let is_of_state = matches!(kind, ErrorKind::NotFound | ErrorKind::Corrupt);
@@ -227,7 +228,7 @@ impl Copy<'_> {
         }
     }
 
-    /// The object of `--json`. The help documents the names: they stay.
+    /// Returns the object of `--json`. The help documents its names, so they must not change.
     fn object(&self, report: &CopyReport, strays: &[PathBuf]) -> Value {
         let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
         json!({

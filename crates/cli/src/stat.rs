@@ -254,7 +254,7 @@ struct JsonCursor<'a> {
 }
 
 impl Records {
-    /// The object of `--json`. Its help documents the names: they stay.
+    /// Returns the object of `--json`. The help documents its names, so they must not change.
     fn object<'a>(&self, dir: &Path, layout: &Layout, space: &'a Space) -> Value {
         let length = |index: usize| self.lengths().map(|lengths| lengths[index]);
         let tags = self.tags.iter().map(|(tag, Files { count, bytes })| {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// A time with three digits or so, in the unit that suits it.
+/// Formats a time with about three digits, in the unit that suits it.
 pub(crate) fn time(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     match ns {
@@ -15,7 +15,7 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
-/// A time for programs, in microseconds.
+/// Returns a time in microseconds, for programs.
 pub(crate) fn us(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }

@@ -63,7 +63,7 @@ pub(crate) fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The object of `--json`. Its help documents the names: they stay.
+/// Returns the object of `--json`. The help documents its names, so they must not change.
 fn object(args: &VerifyArgs, verdict: &Verdict, has_damaged_copy: bool) -> Value {
     let places = verdict.bad_places.iter();
     let places = places.map(|bad| json!({ "lsn": bad.lsn.as_u64(), "segment": bad.segment }));

@@ -37,7 +37,8 @@ const READ_STORED_BYTES: &str = "the checksum holds, so these bytes were stored:
 /// refused. The log calls a codec on the threads that append and read, from several at once, and
 /// holds no lock meanwhile.
 ///
-/// A codec may call no method of the log.
+/// A codec may call no method of the log. The example `encrypted_log` of the crate `palisade`
+/// encrypts and authenticates each record, and explains how it chooses the nonce.
 pub trait Codec: fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the format of the encoded bytes, which the log keeps: 1 to 32 bytes of
     /// UTF-8. It must not change, and a codec whose format differs has another name.

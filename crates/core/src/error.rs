@@ -37,8 +37,10 @@ pub enum ErrorKind {
     /// The buffer has no room at present. Only `try_append` returns it; nothing was reserved. Try
     /// again, or use `append`, which waits.
     NoRoom,
-    /// As many futures and callbacks wait as `Options::max_waiters` allows. Only the wait was
-    /// refused: the record is in the log. Wait again later.
+    /// As many futures and callbacks wait as `Options::max_waiters` allows: awaited tickets,
+    /// callbacks of `on_durable`, futures of `ended`, and tails, cursors and consumers that a task
+    /// polls. Only the wait was refused: a record that was appended is in the log. Wait again
+    /// later, or open the log with a higher limit.
     TooManyWaiters,
     /// The disk is full, or a limit to the size of files is reached. Appended records are still in
     /// the log and will be written when there is space. Free space (for example with
@@ -69,29 +71,35 @@ pub enum ErrorKind {
     /// The folder holds something that is not a Palisade log, or one of the log's files is a link,
     /// a FIFO or a folder. Nothing was changed.
     Foreign,
-    /// The log was written in a format that this version does not know. No record is lost.
+    /// The log was written in a format that this version does not know. No record is lost: use a
+    /// version that knows the format.
     Unsupported,
-    /// An option differs from what the log was created with. Nothing was changed.
+    /// An option differs from what the log was created with. Nothing was changed: correct it.
     Mismatch,
     /// Another process, another handle in this one, or a child that was forked while the log was
-    /// open holds the log.
+    /// open holds the log; or the cursor or consumer is open already. Close the other one or end
+    /// the child, then call again.
     Locked,
     /// Data that had been acknowledged as durable is damaged or missing. No other record is lost.
+    /// Restore from a replica or a backup, or repair the log (`Repair`).
     Corrupt,
     /// No record begins at the given LSN.
     NotARecord,
-    /// The LSN is above the end of the log, or no LSN is left below `Lsn::LIMIT`. A call that waits
-    /// for a record returns this kind for the end of the log, too.
+    /// The LSN is above the end of the log, or no LSN is left below `Lsn::LIMIT`: then make a new
+    /// log. A call that waits for a record returns this kind for the end of the log, too.
     OutOfRange,
     /// The record at the LSN was truncated: it is below the head of the log, or a crash or a
-    /// truncation of the suffix removed it.
+    /// truncation of the suffix removed it. A backup or an `Inspector` returns it if the log was
+    /// truncated meanwhile: call again.
     Truncated,
     /// The log was truncated above the position of a cursor, which did not keep it or lagged too
     /// much. Continue elsewhere with `Cursor::seek`.
     Lagged,
-    /// This process may not use the folder, or a file in it.
+    /// This process may not use the folder, or a file in it. Correct the permissions.
     PermissionDenied,
-    /// The operating system reported a failure that has no kind of its own.
+    /// The operating system reported a failure that has no kind of its own. Call again, or wait for
+    /// the record if there is an [`Error::appended_lsn`]. If that fails, stop the engine:
+    /// [`Error::io_kind`] and the messages of the system (`dmesg`) name the cause.
     Io,
 }
 
@@ -290,8 +298,16 @@ impl Error {
     /// An error of any kind can have this LSN, also the error of an awaited ticket. For example, if
     /// `max_waiters` is exceeded, the record is in the log and only the wait fails.
     ///
-    /// After `NoSpace` free space and wait with `Wal::wait_durable`. After `Poisoned` open the log
-    /// again. The record may have survived, so look before you append it again.
+    /// - `NoSpace`, `NoFiles`: free space or files, then wait with `Wal::wait_durable`.
+    /// - `TooManyWaiters`, `Io`: only the wait failed; wait with `Wal::wait_durable`.
+    /// - `Truncated`: a truncation of the suffix has removed the record, or the last ones of
+    ///   several. Append them again only if they are still needed.
+    /// - `Poisoned`, `Closed`: open the log again. The record may have survived, so look before you
+    ///   append it again.
+    ///
+    /// If the call has appended several records, each begins `framed_bytes(len)` above the one
+    /// before it, where `len` is the stored length of the one before. To wait for all of them, wait
+    /// for the last one, or call `Wal::sync`.
     #[must_use]
     pub fn appended_lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.appended)
@@ -345,7 +361,7 @@ impl Error {
         source.downcast_ref::<io::Error>().map(io::Error::kind)
     }
 
-    /// Whether a call that has appended a record could only not wait for it.
+    /// Returns whether an error of a call that has appended a record is only about the wait for it.
     fn is_about_the_wait_only(&self) -> bool {
         self.is_shortage() || self.kind == ErrorKind::TooManyWaiters
     }

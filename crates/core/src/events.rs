@@ -11,17 +11,18 @@ use crate::{Error, Lsn, Uuid};
 /// The log calls it on the thread on which the event happens, which may hold locks of the log. So
 /// an observer must not call the log.
 pub trait Events: Send + Sync + fmt::Debug + 'static {
-    /// The log `log` was poisoned. Called once.
+    /// Notes that the log `log` was poisoned by `cause`. The log calls this once.
     fn poisoned(&self, log: Uuid, cause: &Error);
 
-    /// The log writes to the segment that begins at `base` now. Of several segments that one write
-    /// has filled, only the last is reported.
+    /// Notes that the log now writes to the segment that begins at `base`. If one write has filled
+    /// several segments, only the last is reported.
     fn rotated(&self, log: Uuid, base: Lsn);
 
-    /// The segments below `to` were freed.
+    /// Notes that the segments below `to` were freed.
     fn released(&self, log: Uuid, to: Lsn);
 
-    /// The files of the log take `bytes`, more than its soft limit. Once, until they take less.
+    /// Notes that the files of the log take `bytes`, more than its soft limit. The log calls this
+    /// once, and again only after they took less.
     fn above_soft_limit(&self, log: Uuid, bytes: u64, limit: u64);
 }
 
@@ -76,7 +77,8 @@ impl Observer {
         }
     }
 
-    /// A panic of an observer must not end a thread that others wait for.
+    /// Calls the observer. Its panic is caught, because it must not end a thread that others wait
+    /// for.
     fn call(&self, event: impl FnOnce(&dyn Events)) {
         if let Some(events) = &self.events {
             let _ = survive(|| event(events.as_ref()));

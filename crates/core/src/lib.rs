@@ -1,11 +1,7 @@
 //! The algorithms of the Palisade write-ahead log, without a file system.
 //!
-//! Users depend on the crate `palisade`, which joins this one with stores and re-exports its API. A
-//! record travels through these modules: `log` (the API: [`Wal`], [`Ticket`], [`Tail`]), `format`
-//! ([`Lsn`], [`frame`]), `codec` (if the log has one), `buffer` (reserve, copy, publish), `commit`
-//! (write, sync, wake; leader and followers), [`store`] (the trait). An open runs `recovery`. Reads
-//! go through `reader`. [`inspect`] and [`repair`] work on a log that is not open. [`copy`] is what
-//! a repair, a restore and a backup have in common.
+//! Users depend on the crate `palisade`, which joins this one with stores and re-exports its API.
+//! `docs/architecture.md` shows the way of a record, an open and a read through the modules.
 
 mod buffer;
 mod codec;

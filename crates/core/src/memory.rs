@@ -45,8 +45,8 @@ impl Memory {
         Ok(Memory { bytes: bytes::Bytes::heap(len)?, kind: MemoryKind::Heap })
     }
 
-    /// `len` bytes of the mapping `map`, from `offset` on; `None` if it is shorter, or if `len`
-    /// is neither a power of two nor 0.
+    /// Returns `len` bytes of the mapping `map`, from `offset` on; `None` if the mapping is
+    /// shorter, or if `len` is neither a power of two nor 0.
     ///
     /// # Safety
     /// As long as the mapping lives,
@@ -63,21 +63,21 @@ impl Memory {
         Some(Memory { bytes, kind: MemoryKind::Mapped })
     }
 
-    /// How many bytes there are.
+    /// Returns how many bytes there are.
     #[doc(hidden)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the bytes lie on.
+    /// Returns what the bytes lie on.
     #[doc(hidden)]
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
@@ -257,6 +257,8 @@ mod bytes {
             self.base.as_ptr().wrapping_add(offset)
         }
 
+        /// Copies `from` to the bytes from `offset` on.
+        ///
         /// # Safety
         /// `[offset, offset + from.len())` lies in the memory and is the caller's alone.
         pub(super) unsafe fn write(&self, offset: usize, from: &[u8]) {
@@ -268,6 +270,9 @@ mod bytes {
             unsafe { self.at(offset).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         }
 
+        /// Copies the words of `head`, in little-endian order, and then `body` to the bytes from
+        /// `offset` on. What is left of the last word of the `len` bytes becomes zeros.
+        ///
         /// # Safety
         /// `[offset, offset + len)` lies in the memory, is the caller's alone, and is no shorter
         /// than `head` and `body` together.
@@ -286,6 +291,8 @@ mod bytes {
             to_body[..body.len()].copy_from_slice(body);
         }
 
+        /// Calls `read` with both pieces.
+        ///
         /// # Safety
         /// Both pieces, (offset, length), lie in the memory, and nobody writes them meanwhile.
         pub(super) unsafe fn read<R>(
@@ -303,6 +310,8 @@ mod bytes {
             read(&pieces.map(|piece| IoSlice::new(slice(piece))))
         }
 
+        /// Calls `fill` with the `len` bytes from `offset` on, zeroed.
+        ///
         /// # Safety
         /// `[offset, offset + len)` lies in the memory and is the caller's alone.
         #[expect(clippy::unnecessary_wraps, reason = "the model checker's form can fail")]

@@ -3,7 +3,7 @@
 //! Two cores pass the ring and the slots between them: the appender writes lines that the writer
 //! has read, and the writer reads lines that the appender has written. Each such line costs about
 //! 100 ns unless it is requested in time. Both threads know early enough what they will need
-//! (`docs/decisions/0009-cost-of-an-append.md`). A hint changes no memory and no order. Under the
+//! (`docs/decisions/0002-cost-of-an-append.md`). A hint changes no memory and no order. Under the
 //! model checker there is none.
 
 /// Bytes of a cache line.

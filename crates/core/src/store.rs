@@ -28,7 +28,8 @@ pub use self::old_buffer::OldBuffer;
 use crate::memory::Memory;
 use crate::{CodecId, Error, ErrorKind, Lsn, Result};
 
-/// The identity of a log: 128 random bits, drawn once when it is created.
+/// The identity of a log: 128 random bits, drawn once when it is created. To store it, keep the
+/// bytes: its text cannot be parsed back.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -269,7 +270,7 @@ pub enum BadHeader {
 }
 
 impl BadHeader {
-    /// The kind of the error of a call that needs the header.
+    /// Returns the kind of the error of a call that needs the header.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -307,22 +308,22 @@ pub type TailSource<'a> = dyn FnMut(Lsn, Lsn, &mut Vec<u8>) -> Result<Lsn> + 'a;
 
 /// The reading half of a store: enough for recovery's decision and for tools beside a writer.
 pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
-    /// The state as it was last saved.
+    /// Returns the state as it was last saved.
     ///
     /// # Errors
     /// `Io` if it cannot be read, `Corrupt` if no copy of it validates, `Unsupported` if its
     /// format is unknown.
     fn state(&self) -> Result<State>;
 
-    /// All segments that are present, in ascending order of their numbers.
+    /// Returns all segments that are present, in ascending order of their numbers.
     ///
     /// # Errors
     /// `Io` if they cannot be listed. A header that does not validate or cannot be read is no error
     /// here: recovery decides what it means.
     fn segments(&self) -> Result<Vec<Segment>>;
 
-    /// The numbers of all segments that are present, ascending, and those of the segments that are
-    /// numbered `from` or above with their headers. The open of a closed log asks here: it reads no
+    /// Returns the numbers of all segments that are present, ascending, and the segments numbered
+    /// `from` or above with their headers. The open of a closed log calls this, so that it reads no
     /// other headers.
     ///
     /// The default reads all of them, which suits a store that has them at hand.
@@ -345,23 +346,24 @@ pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
     /// `Io`. A read error is never reported as an end.
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize>;
 
-    /// The epoch of the log buffer that an earlier process run left, and the durable LSN in its
-    /// mark. `None`, the default, if there is no such mark or it cannot be read.
+    /// Returns the epoch of the log buffer that an earlier process run left, and the durable LSN in
+    /// its mark. Returns `None`, the default, if there is no such mark or it cannot be read.
     fn noted_durable(&self) -> Option<(u64, Lsn)> {
         None
     }
 
-    /// Where the log lies, for error texts: a path, or a word such as `memory`.
+    /// Returns where the log lies, for error texts: a path, or a word such as `memory`.
     fn place(&self) -> String;
 
-    /// Where segment `number` lies or must lie, for error texts. The default is the log's place.
+    /// Returns where segment `number` lies or must lie, for error texts. The default is the log's
+    /// place.
     fn segment_place(&self, number: u64) -> String {
         let _ = number;
         self.place()
     }
 
-    /// What to do about a record or segment that is damaged or missing. `None`, the default, is the
-    /// advice for a log.
+    /// Returns what to do about a record or segment that is damaged or missing. `None`, the
+    /// default, is the advice for a log.
     fn advice_on_damage(&self) -> Option<&'static str> {
         None
     }
@@ -398,7 +400,8 @@ pub trait Store: ReadStore {
     /// in a truncation `NoSpace`, too.
     fn mark_durable(&self, durable: Lsn) -> Result<()>;
 
-    /// Exclusive end of the addresses that can be written without preparing.
+    /// Returns the exclusive end of the addresses that can be written without
+    /// [`prepare`](Store::prepare).
     fn prepared(&self) -> Lsn;
 
     /// Makes segments of the running epoch ready, in order, until `prepared() >= to`. A segment
@@ -416,9 +419,9 @@ pub trait Store: ReadStore {
         let _ = to;
     }
 
-    /// A hint that the tail has come to `tail`: the store may prepare space in the
-    /// background, at most eight segments ahead. Never fails: `prepare` returns what went wrong.
-    /// Does not block, except on a simulated disk, which may do the work at once.
+    /// Hints that the tail has come to `tail`: the store may prepare space in the background, at
+    /// most eight segments ahead. Never fails: `prepare` returns what went wrong. Does not block,
+    /// except on a simulated disk, which may do the work at once.
     fn prepare_ahead(&self, tail: Lsn);
 
     /// Saves the state: when this returns, the new one survives power loss; if it is
@@ -445,7 +448,7 @@ pub trait Store: ReadStore {
         self.release(from, to)
     }
 
-    /// The files of segments and spares. The default has none.
+    /// Returns the files that segments and spares take. The default has none.
     ///
     /// # Errors
     /// `Io` if they cannot be listed.
@@ -471,7 +474,7 @@ pub trait Store: ReadStore {
     /// `NoSpace`, `Io`; nothing was changed.
     fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()>;
 
-    /// What an earlier process run left in the log buffer.
+    /// Returns what an earlier process run left in the log buffer.
     ///
     /// # Errors
     /// `NoFiles` if a file descriptor is lacking, `PermissionDenied` if it belongs to another user,
@@ -512,18 +515,19 @@ pub trait Store: ReadStore {
     /// Every error poisons the log.
     fn pass_buffer_on(&self, epoch: u64) -> Result<()>;
 
-    /// All that the buffer holds was written, and nobody appends any more: its memory may be given
-    /// back, with what it notes kept.
+    /// Lets the store give the buffer's memory back, but keep what the buffer notes. The log calls
+    /// this when all that the buffer holds was written and no thread appends any more. The default
+    /// does nothing.
     fn empty_buffer(&self) {}
 
-    /// 64 random bits, for salts.
+    /// Returns 64 random bits, for salts.
     ///
     /// # Errors
     /// `Io`: the source has none.
     fn random(&self) -> Result<u64>;
 
-    /// Whether a background thread of the log may write complete pieces. Otherwise the append that
-    /// completes a piece writes it, so that runs can be repeated.
+    /// Returns whether a background thread of the log may write complete pieces. If not, the append
+    /// that completes a piece writes it, so that runs can be repeated.
     fn writes_behind(&self) -> bool {
         true
     }

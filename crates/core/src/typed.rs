@@ -100,7 +100,7 @@ impl<'a> Record<'a> {
 }
 
 impl RecordBuf {
-    /// As [`Record::decode`].
+    /// Decodes the record as [`Record::decode`] does.
     ///
     /// # Errors
     /// As [`Record::decode`].

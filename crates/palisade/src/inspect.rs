@@ -217,6 +217,35 @@ impl Inspector {
     /// the first of each gap. If the log is corrupt, [`Verdict::end`] is the LSN to pass to
     /// [`Repair::plan`](crate::Repair::plan).
     ///
+    /// The engine in this example replays the records from the last checkpoint on, then starts the
+    /// log. If acknowledged data is damaged, the engine makes a repaired copy:
+    ///
+    /// ```rust,no_run
+    /// use palisade::inspect::Inspector;
+    /// use palisade::{ErrorKind, OpenMode, Options, Repair, ReplayFrom, Result, Verify, Wal};
+    ///
+    /// # fn apply(_: &[u8]) -> Result<()> { Ok(()) }
+    /// fn open() -> Result<Wal> {
+    ///     let options = Options::new().open_mode(OpenMode::MustExist).verify(Verify::Full);
+    ///     let recovery = options.recover("wal")?;
+    ///     let mut records = recovery.records(ReplayFrom::Checkpoint)?;
+    ///     while let Some(record) = records.next()? {
+    ///         apply(record.data())?;
+    ///     }
+    ///     Ok(recovery.start())
+    /// }
+    ///
+    /// # fn main() -> Result<()> {
+    /// if open().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+    ///     // Loses no record that can be kept.
+    ///     let from = Inspector::open("wal")?.verify_deep(0)?.end;
+    ///     let repair = Repair::plan("wal", from, &mut |_| {})?;
+    ///     println!("{:?}", repair.report()); // for a person to decide
+    ///     repair.write("wal.repaired", &mut |_| {})?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`verify`](Inspector::verify).
     pub fn verify_deep(&self, threads: usize) -> Result<Verdict> {

@@ -28,8 +28,8 @@
 //! without opening it. [`disk`] is the seam to the file systems below. The feature `sim` adds
 //! `sim`, a simulated disk that loses power, for tests of engines on the log. The feature `metrics`
 //! publishes [`Stats`], and the feature `tracing` emits spans and events: see
-//! `docs/observability.md`. The features `lz4` and `zstd` add codecs that compress records; a
-//! [`Codec`] of your own can encrypt them.
+//! `docs/observability.md`. `docs/architecture.md` shows how the parts work together. The features
+//! `lz4` and `zstd` add codecs that compress records; a [`Codec`] of your own can encrypt them.
 
 mod codec;
 pub mod inspect;

@@ -69,13 +69,15 @@ impl Options {
     /// - `InvalidArgument`: an option or the path.
     /// - `NotFound`: the open mode requires a log, or the parent of the folder is missing.
     /// - `AlreadyExists`: the open mode requires that there is no log.
-    /// - `Foreign`: the folder holds something else.
+    /// - `Foreign`: the folder holds something else, or a log whose file `meta` is missing: see
+    ///   [`Repair`](crate::Repair).
     /// - `Unsupported`: a newer version wrote the log; or [`BufferKind::Mapped`](crate::BufferKind)
     ///   was asked for, and there is no memory file system at `/dev/shm`.
     /// - `Mismatch`: another segment size, another [codec](Options::codec), or another key.
     /// - `Locked`: another process or another handle holds the log.
     /// - `Corrupt`: acknowledged data is damaged. After a close an open reads no records, so only a
-    ///   reader or [`Verify::Full`](crate::Verify::Full) finds damage in them.
+    ///   reader or [`Verify::Full`](crate::Verify::Full) finds damage in them. Restore the log from
+    ///   a replica or a backup, or repair it: see [`Repair`](crate::Repair).
     ///
     /// After these errors files may have changed, but nothing is lost:
     /// - `NotFound` whose text says so: the folder was moved, removed or replaced during the open.
@@ -133,7 +135,7 @@ impl Options {
 
     /// Returns what [`open`](Options::open) would find and decide about the log in the folder
     /// `path`. Holds the log's lock meanwhile. Changes nothing, except that it makes the file
-    /// `lock` if it is missing.
+    /// `lock` if it is missing. If no open of the log was ever completed, waits for the device.
     ///
     /// The log must exist, whatever the [open mode](Options::open_mode) is. In the report `base`,
     /// `epoch` and `appends_survive_kill` are not set.

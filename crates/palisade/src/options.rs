@@ -102,8 +102,9 @@ impl Options {
         self
     }
 
-    /// Sets whether segments are written with zeros ahead of the tail. Default true. Has no effect
-    /// on a file system that may not overwrite in place (others than ext4, XFS and tmpfs).
+    /// Sets whether segments are written with zeros ahead of the tail, so that a commit changes no
+    /// metadata of the file system. Default true. Has no effect on a file system that may not
+    /// overwrite in place (others than ext4, XFS and tmpfs).
     pub fn zero_fill(mut self, zero_fill: bool) -> Options {
         self.files.zero_fill = zero_fill;
         self
@@ -116,7 +117,8 @@ impl Options {
     /// may also enter it: `0o700` by default.
     ///
     /// The process's umask clears bits as for any file. Existing files and folders keep their
-    /// permissions. A user who may read the file `lock` can hold the log's lock.
+    /// permissions, except that an open takes wider ones from the file `lock`: a user who may read
+    /// it can hold the log's lock.
     pub fn file_mode(mut self, mode: u32) -> Options {
         self.files.file_mode = mode;
         self
@@ -252,7 +254,7 @@ impl Options {
     /// A new log gets the codec and keeps it. The meta file and the header of each segment name it,
     /// with the identifier of its key. An open with another codec or another key, with a codec that
     /// the log does not have, or without the one that it has, returns `Mismatch` and changes
-    /// nothing. Versions of Palisade without codecs refuse a log with a codec.
+    /// nothing.
     ///
     /// Each record is encoded on the thread that appends it, before its reservation, and decoded
     /// by each reader. Verification, recovery, repair, archive, backup and restore work on stored
@@ -294,7 +296,7 @@ impl Options {
         self
     }
 
-    /// The settings of the files, after those of the log were checked: an open with a bad value
+    /// Checks the settings of the log, then returns those of the files: an open with a bad value
     /// creates nothing.
     pub(crate) fn validated_files(&self) -> Result<&FileOptions> {
         self.log.validate()?;

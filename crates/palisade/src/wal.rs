@@ -18,6 +18,10 @@ use crate::{Lsn, RecoveryReport, Result, Space, Stats, Uuid};
 /// [`flush_to_os`](Wal::flush_to_os) does, and saves how far the log is durable (two syncs of
 /// `meta`). Only [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
 ///
+/// The drop waits for the log's threads, which may be in a sync or a callback, and cannot report an
+/// error. If it cannot write the records, for example on a full disk, a shared log buffer keeps
+/// them for the next open, and a log buffer on the heap loses them.
+///
 /// A handle works in the process that opened the log. In a forked child every fallible call returns
 /// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork. The first
 /// such call, or the drop of the last handle, closes the descriptors that would keep the log

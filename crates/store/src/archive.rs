@@ -11,8 +11,8 @@
 //! of another log, and one whose header cannot be read, is never replaced.
 //!
 //! # Whose archive a folder is
-//! An empty file `archive-of-UUID` says it, or the headers of the segments in a folder of an
-//! earlier build. A folder with neither may be the mount point of a disk that is not mounted. So it
+//! An empty file `archive-of-UUID` names the log. If the file was lost, the headers of the segments
+//! do. A folder with neither may be the mount point of a disk that is not mounted. So it
 //! becomes the archive only of a log of which no record can be in another one: the segment is the
 //! log's first.
 
@@ -58,6 +58,10 @@ const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an arch
 /// The log's first segment begins an archive in it. A log that has lost segments before does not:
 /// the disk of its archive may not be mounted. To begin an archive with a later segment, make an
 /// empty file `archive-of-UUID` in the folder, with the UUID of the log; the error names the file.
+///
+/// A truncation of the log returns the errors of the archive's
+/// [`released`](OnRelease::released), and the log keeps the segment. If a `Foreign` or a `Mismatch`
+/// has the path of a file, move the file away from the archive, and truncate again.
 ///
 /// ```
 /// # let temp = tempfile::tempdir().unwrap();
@@ -219,7 +223,7 @@ impl Archive {
         self.error(ErrorKind::NotFound, &text).with_advice(NOT_MOUNTED)
     }
 
-    /// Steps 2 and 3.
+    /// Takes steps 2 and 3. If one fails, removes the temporary file.
     fn copy(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         let temp = format!("segment-{}.tmp", segment.uuid);
         let copied = self.write(segment, &temp).and_then(|()| {
@@ -236,7 +240,7 @@ impl Archive {
     }
 
     fn write(&self, segment: &ReleasedSegment<'_>, temp: &str) -> Result<()> {
-        // A file of an earlier build may have other permissions.
+        // A crash may have left an incomplete one.
         self.folder.remove_if_there(temp)?;
         let file = self.folder.open(temp, Access::New)?;
         let (mut reader, total) = (segment.reader(), segment.file_bytes());
@@ -278,7 +282,7 @@ fn owner_name(uuid: Uuid) -> String {
     format!("{OWNER_PREFIX}{uuid}")
 }
 
-/// The UUID in a name of exactly the form that `owner_name` writes.
+/// Returns the UUID in a name of exactly the form that `owner_name` writes, or `None`.
 fn owner_in(name: &str) -> Option<&str> {
     let uuid = name.strip_prefix(OWNER_PREFIX)?;
     let is_right = |(at, byte): (usize, u8)| match at {
@@ -288,9 +292,9 @@ fn owner_in(name: &str) -> Option<&str> {
     Some(uuid).filter(|uuid| uuid.len() == 36 && uuid.bytes().enumerate().all(is_right))
 }
 
-/// Whether no record of the log ever lay below the segment: its epoch is the first, or the epochs
-/// before have no records. A repair that kept nothing may name no epoch either; its archive has a
-/// break there in any case.
+/// Returns whether no record of the log ever lay below the segment: its epoch is the first, or the
+/// epochs before it have no records. After a repair that kept nothing this may be true, too; the
+/// archive has a break there in any case.
 fn is_first_of_log(header: &SegmentHeader) -> bool {
     header.predecessor.is_some_and(|before| before.epoch == 0 || before.end == Lsn::ZERO)
 }

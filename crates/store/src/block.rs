@@ -60,7 +60,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether the block is whole, but of a format that this crate does not know.
+    /// Returns whether the block is whole, but of a format that this crate does not know.
     pub(crate) fn is_unsupported(self) -> bool {
         matches!(self, Fault::Version(_) | Fault::Features(_) | Fault::Reserved(_))
     }
@@ -76,7 +76,7 @@ impl fmt::Display for Fault {
             }
             Fault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
             Fault::Reserved(found) => {
-                write!(f, "holds {found} in a reserved field; this version knows 0 and 1")
+                write!(f, "holds {found} in a reserved field; this version knows 0")
             }
         }
     }
@@ -118,14 +118,15 @@ impl Writer {
         self.u64(u64::from(value))
     }
 
-    /// Name and key identifier of the log's codec, and the feature bit. Without a codec, zeros.
+    /// Writes the name and the key identifier of the log's codec, and sets the feature bit. Without
+    /// a codec, writes zeros.
     pub(crate) fn codec(mut self, codec: Option<&CodecId>) -> Writer {
         let Some(id) = codec else { return self.bytes(&[0; CODEC_BYTES]) };
         self.add_feature(CODEC_FEATURE);
         self.bytes(id.name_bytes()).bytes(id.key_id())
     }
 
-    /// The cursors, and the feature bit if there are any.
+    /// Writes the cursors, and sets the feature bit if there are any.
     pub(crate) fn cursors(mut self, cursors: &[SavedCursor]) -> Writer {
         if !cursors.is_empty() {
             self.add_feature(CURSORS_FEATURE);
@@ -199,7 +200,8 @@ impl<'a> Reader<'a> {
         self.u64() != 0
     }
 
-    /// Name and key identifier of the log's codec, if the log has one.
+    /// Reads the name and the key identifier of the log's codec. Returns `None` if the log has
+    /// none.
     pub(crate) fn codec(&mut self) -> Result<Option<CodecId>, Fault> {
         let (name, key) = (self.array(), self.array());
         if self.features & CODEC_FEATURE == 0 {
@@ -208,7 +210,7 @@ impl<'a> Reader<'a> {
         CodecId::from_bytes(name, key).map(Some).ok_or(Fault::Damaged)
     }
 
-    /// The cursors, if there are any.
+    /// Reads the cursors. Returns `Fault::Damaged` for cursors that no log can have.
     pub(crate) fn cursors(&mut self) -> Result<Vec<SavedCursor>, Fault> {
         if self.features & CURSORS_FEATURE == 0 {
             return Ok(Vec::new());
@@ -245,7 +247,7 @@ fn number_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// A whole block with another format version: what a later Palisade may write.
+/// Returns `block` with another format version, sealed, as a later Palisade may write it.
 #[cfg(test)]
 pub(crate) fn with_version(mut block: Block, version: u32) -> Block {
     block[VERSION_AT..FEATURES_AT].copy_from_slice(&version.to_le_bytes());
@@ -253,7 +255,7 @@ pub(crate) fn with_version(mut block: Block, version: u32) -> Block {
     block
 }
 
-/// A whole block with other incompatible feature bits.
+/// Returns `block` with other incompatible feature bits, sealed.
 #[cfg(test)]
 pub(crate) fn with_features(mut block: Block, features: u32) -> Block {
     block[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&features.to_le_bytes());

@@ -308,13 +308,14 @@ fn remove_if(memory: &Folder, name: &str, unneeded: impl FnOnce(&RingHeader) -> 
     }
 }
 
-/// Whether this process does not find the log's folder at its path.
+/// Returns whether this process does not find the log's folder at its path. Returns false for a
+/// path that is relative, or at which it cannot look.
 fn is_elsewhere(memory: &Folder, header: &RingHeader) -> bool {
     let found = || memory.handle().identity_of(&header.path);
     header.path.is_absolute() && found().is_ok_and(|found| found != Some(header.home))
 }
 
-/// If the first block of a buffer validates, makes it name `home` as the folder of the log.
+/// Makes the header of a buffer name `home` as the folder of the log, if the header validates.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn adopt(bytes: &mut [u8], home: FolderIdentity) {
     if let Some(block) = bytes.get_mut(..BLOCK_BYTES)
@@ -356,7 +357,7 @@ fn decode_header(block: &[u8]) -> std::result::Result<RingHeader, String> {
     Ok(RingHeader { uuid, epoch, ring_bytes, home, path })
 }
 
-/// Where the slot of `sequence` lies in the file.
+/// Returns the offset in the file of the slot for the mark `sequence`.
 fn slot_at(sequence: u64) -> u64 {
     MARKS_AT as u64 + sequence % 2 * SLOT_STRIDE as u64
 }
@@ -436,7 +437,7 @@ pub(crate) fn noted_durable(
     (is_own && mark.durable < Lsn::LIMIT).then_some((header.epoch, mark.durable))
 }
 
-/// The mark that was written last.
+/// Returns the mark that was written last, if one validates.
 fn newest_mark(slots: &[u8]) -> Option<Mark> {
     let marks = slots.chunks_exact(SLOT_STRIDE).filter_map(decode_slot);
     marks.max_by_key(|(sequence, _)| *sequence).map(|(_, mark)| mark)

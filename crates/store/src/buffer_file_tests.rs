@@ -28,7 +28,7 @@ fn memory() -> (TempDir, Folder) {
     (temp, folder)
 }
 
-/// The folder with a buffer in it, and the path of that.
+/// Makes a folder with a buffer in it. Returns also the buffer's path.
 fn made() -> (TempDir, Folder, PathBuf) {
     let (temp, memory) = memory();
     drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
@@ -138,7 +138,7 @@ fn an_emptied_buffer_keeps_its_marks() {
     assert!(bytes.len() == RING_AT + 8192 && bytes[RING_AT..].iter().all(|&byte| byte == 0));
 }
 
-/// A header that somebody wrote must not make the open allocate what no log buffer of the log had.
+/// Checks that a forged header does not make the open allocate more than the log's buffer had.
 #[test]
 fn a_ring_that_is_larger_than_the_state_says_gets_no_memory() {
     let (_temp, memory, path) = made();
@@ -168,7 +168,7 @@ fn of_other_buffers_those_of_the_same_folder_that_nobody_uses_are_removed() {
     drop(in_use);
 }
 
-/// In a folder like `/dev/shm`, whose files only their owners can remove.
+/// Checks a folder like `/dev/shm`, where only the owner of a file can remove it.
 #[test]
 fn a_buffer_that_cannot_be_removed_keeps_no_other() {
     let faults = FaultDisk::new(Arc::new(MemDisk::new()));
@@ -188,7 +188,8 @@ fn a_buffer_that_cannot_be_removed_keeps_no_other() {
     assert_eq!(memory.names().unwrap(), [file_name(HEADER.uuid, kept.name), stuck]);
 }
 
-/// A log of `number` in the folder `home`, whose path was `path` when its buffer was made.
+/// Returns the name and the header of the buffer of another log, whose folder `home` had the path
+/// `path` when the buffer was made.
 fn other(number: u128, ring_bytes: usize, home: FolderIdentity, path: &Path) -> OtherLog {
     let header = RingHeader { uuid: Uuid([9; 16]), ring_bytes, home, path: path.into(), ..HEADER };
     (BufferName(number), header)
@@ -196,8 +197,8 @@ fn other(number: u128, ring_bytes: usize, home: FolderIdentity, path: &Path) -> 
 
 type OtherLog = (BufferName, RingHeader);
 
-/// A path proves nothing: another process may see other folders, and a folder may have been moved
-/// or its file system unmounted.
+/// Checks that a path proves nothing: another process may see other folders, and a folder may have
+/// been moved or its file system unmounted.
 #[test]
 fn the_buffers_of_other_logs_stay_also_if_their_folders_are_not_found() {
     let (temp, memory) = memory();
@@ -250,7 +251,7 @@ fn of_very_many_buffers_those_whose_logs_are_not_at_their_paths_are_removed() {
     assert!(staying.iter().chain([&in_use.0]).all(|name| names.contains(name)));
 }
 
-/// A process without space may tear the slot that it tries to write, again and again.
+/// Checks a process without space, which may tear the slot that it tries to write, again and again.
 #[test]
 fn a_mark_that_cannot_be_written_leaves_the_one_before() {
     let below: Arc<dyn Disk> = Arc::new(MemDisk::new());

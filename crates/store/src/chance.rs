@@ -12,7 +12,7 @@ impl Chance {
         Chance { state: seed }
     }
 
-    /// Another stream, fixed by this one and `seed`; this one does not move.
+    /// Returns another stream, which this one's state and `seed` fix. Does not advance this one.
     #[cfg(feature = "sim")]
     pub(crate) fn branch(&self, seed: u64) -> Chance {
         Chance { state: Chance::new(self.state ^ seed.rotate_left(32)).next() }
@@ -26,7 +26,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; 0 if that is 0.
+    /// Returns a number below `limit`, or 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         // Slightly uneven for huge limits, which nothing here has.
         self.next() % limit.max(1)
@@ -36,7 +36,7 @@ impl Chance {
         self.below(len as u64) as usize
     }
 
-    /// True `count` times in `of`.
+    /// Returns true with a probability of `count` in `of`.
     #[cfg(feature = "sim")]
     pub(crate) fn is(&mut self, count: u64, of: u64) -> bool {
         self.below(of) < count

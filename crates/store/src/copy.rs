@@ -88,7 +88,7 @@ struct Copy {
 }
 
 impl Copy {
-    /// Steps 2 to 5. Returns the number of records.
+    /// Takes steps 2 to 5. Returns the number of records.
     fn write(
         &mut self,
         plan: &CopyPlan,
@@ -153,7 +153,7 @@ impl Copy {
     }
 }
 
-/// Step 1: the folder at `into`, which is missing or empty.
+/// Takes step 1: opens or makes the folder at `into`, and refuses one that is not empty.
 fn find_empty(disk: &Arc<dyn Disk>, into: &Path) -> Result<Folder> {
     let folder = open::find_or_make(disk, into, DEFAULT_FILE_MODE)?;
     check_holds_only(&folder, &[])?;

@@ -453,7 +453,7 @@ pub(crate) fn not_a_file(found: &'static str) -> io::Error {
     io::Error::other(NotAFile(found))
 }
 
-/// What a name stands for that should be a regular file, if `error` says so.
+/// Returns what a name stands for instead of a regular file, if `error` is one of `not_a_file`.
 pub(crate) fn found_instead(error: &io::Error) -> Option<&'static str> {
     let cause = error.get_ref()?.downcast_ref::<NotAFile>()?;
     Some(cause.0)
@@ -470,7 +470,7 @@ impl fmt::Display for NotAFile {
 
 impl std::error::Error for NotAFile {}
 
-/// Whether an error says that there is no space.
+/// Returns whether an error reports a lack of space.
 pub(crate) fn lacks_space(error: &io::Error) -> bool {
     Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }

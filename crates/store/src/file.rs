@@ -96,7 +96,7 @@ impl FileStore {
         FileStore::open_on(Arc::new(OsDisk), path.as_ref(), options)
     }
 
-    /// As [`open`](FileStore::open), on another disk.
+    /// Opens the log as [`open`](FileStore::open) does, on another disk.
     ///
     /// # Errors
     /// As [`open`](FileStore::open).
@@ -105,7 +105,8 @@ impl FileStore {
         FileStore::open_on_any(guarded(disk), path, options)
     }
 
-    /// As `open_on`, with segments of any size that a log can have.
+    /// Opens the log as `open_on` does, but validates no option and does not guard the disk:
+    /// segments may have any size that a log can have.
     pub(crate) fn open_on_any(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -147,13 +148,13 @@ impl FileStore {
         })
     }
 
-    /// The log's folder.
+    /// Returns the absolute path of the log's folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The segments; refuses a forked child.
+    /// Returns the segments. Refuses a forked child.
     fn own(&self) -> Result<&Segments> {
         self.segments.check_process().map(|()| self.segments.as_ref())
     }
@@ -219,7 +220,9 @@ impl FileStore {
         self.segments.check()
     }
 
-    /// Where this process run begins: after the decision, before anything is reported.
+    /// Syncs the segments and the names of a log in a folder that is a copy, because the copy may
+    /// not have been synced. This comes after recovery has decided where the process run begins,
+    /// and before the open reports anything.
     fn arrive(&self) -> Result<()> {
         if self.is_copy {
             self.segments.sync_all()?;

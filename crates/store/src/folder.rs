@@ -25,23 +25,21 @@ const SEGMENT_DIGITS: usize = 20;
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_DIGITS: usize = 6;
 
-/// The name of segment `number`.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{SEGMENT_PREFIX}{number:0SEGMENT_DIGITS$}")
 }
 
-/// Whether a segment has this name, or could have it.
+/// Returns whether `name` has exactly the form of a segment's name, whatever its number.
 pub(crate) fn is_segment_name(name: &str) -> bool {
     parse(name, SEGMENT_PREFIX, SEGMENT_DIGITS).is_some()
 }
 
-/// Whether a spare has this name, or could have it.
+/// Returns whether `name` has exactly the form of a spare's name, whatever its number.
 #[cfg(feature = "sim")]
 pub(crate) fn is_spare_name(name: &str) -> bool {
     parse(name, SPARE_PREFIX, SPARE_DIGITS).is_some()
 }
 
-/// The name of spare `number`.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE_PREFIX}{number:0SPARE_DIGITS$}")
 }
@@ -69,7 +67,7 @@ impl Folder {
         if again.identity() == self.handle.identity() { Ok(again) } else { Err(self.moved()) }
     }
 
-    /// The folder for log buffers, if the disk has a memory file system.
+    /// Opens the folder for log buffers. Returns `None` if the disk has no memory file system.
     pub(crate) fn memory(disk: &Arc<dyn Disk>) -> Result<Option<Folder>> {
         let found = disk.memory_folder();
         let found = found.map_err(|error| Error::io("open the folder for log buffers", error))?;
@@ -97,7 +95,8 @@ impl Folder {
         names.map_err(|error| Error::io("list the folder", error).at_path(&self.path))
     }
 
-    /// The numbers of all segments whose LSNs exist, in ascending order.
+    /// Returns the numbers of the segments in the folder, ascending, without those above the last
+    /// LSN.
     pub(crate) fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
         Ok(segments_in(&self.names()?, segment_bytes))
     }
@@ -120,7 +119,8 @@ impl Folder {
         }
     }
 
-    /// The first block of segment `number`, as far as the file has it; `None` if there is no file.
+    /// Returns the first block of segment `number`, or as much of it as the file has. Returns
+    /// `None` if there is no file.
     pub(crate) fn header_block(&self, number: u64) -> Result<Option<Vec<u8>>> {
         let name = segment_name(number);
         let Some(file) = self.open_if_there(&name, Access::Read)? else { return Ok(None) };
@@ -181,7 +181,7 @@ impl Folder {
         check_file_size(self.disk.as_ref(), &self.path, len)
     }
 
-    /// Names the file `name` in an error of the operating system.
+    /// Returns the error of an operation `what`, with the path of the file `name`.
     pub(crate) fn error(&self, what: &str, name: &str, error: io::Error) -> Error {
         Error::io(what, error).at_path(self.path.join(name))
     }
@@ -199,7 +199,7 @@ impl Folder {
     }
 }
 
-/// As [`Folder::check_file_size`], for a folder at `path` that need not be there.
+/// Does what [`Folder::check_file_size`] does, for a folder at `path` that may be missing.
 pub(crate) fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
     let largest = disk.largest_file();
     if len <= largest {
@@ -213,14 +213,14 @@ pub(crate) fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<
     Err(Error::new(ErrorKind::NoSpace, text).at_path(path))
 }
 
-/// The numbers of all segments among `names` whose LSNs exist, in ascending order.
+/// Returns the numbers of the segments among `names`, ascending, without those above the last LSN.
 pub(crate) fn segments_in(names: &[String], segment_bytes: u64) -> Vec<u64> {
     let mut segments = numbers_in(names, SEGMENT_PREFIX, SEGMENT_DIGITS);
     segments.retain(|&number| number < Lsn::LIMIT.segment(segment_bytes));
     segments
 }
 
-/// The numbers of all spares among `names`, in ascending order.
+/// Returns the numbers of the spares among `names`, ascending.
 pub(crate) fn spares_in(names: &[String]) -> Vec<u64> {
     numbers_in(names, SPARE_PREFIX, SPARE_DIGITS)
 }
@@ -232,7 +232,7 @@ fn numbers_in(names: &[String], prefix: &str, digits: usize) -> Vec<u64> {
     numbers
 }
 
-/// The number in a name of exactly the form that this crate writes.
+/// Returns the number in a name of exactly the form that this crate writes, or `None`.
 fn parse(name: &str, prefix: &str, digits: usize) -> Option<u64> {
     let written = name.strip_prefix(prefix)?;
     let is_padded =

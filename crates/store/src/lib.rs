@@ -10,7 +10,8 @@
 //! - `sim`, with the feature of that name: a simulated disk under the store on files, which loses
 //!   power, kills its process and fails by a seed.
 //!
-//! All of them implement the traits of [`palisade_core::store`].
+//! The stores implement the traits of [`palisade_core::store`]. `docs/architecture.md` shows what
+//! calls them.
 
 mod archive;
 mod block;

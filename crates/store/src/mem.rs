@@ -98,7 +98,7 @@ impl MemStore {
         FileReader::open_on(Arc::new(self.disk.clone()), Path::new(FOLDER))
     }
 
-    /// The disk, on which the log has the folder `/log`.
+    /// Returns the disk, on which the log has the folder `/log`.
     #[doc(hidden)]
     #[must_use]
     pub fn disk(&self) -> &MemDisk {

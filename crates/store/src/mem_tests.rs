@@ -11,7 +11,7 @@ fn open(store: &MemStore) -> Wal {
     Wal::with_store(store.open().unwrap(), &Options::default()).unwrap()
 }
 
-/// The records of the log.
+/// Opens the log, and returns the data of its records.
 fn records(store: &MemStore) -> Vec<Vec<u8>> {
     let found = support::records(&open(store)).into_iter();
     found.map(|(_, data)| data).collect()

@@ -103,8 +103,8 @@ fn check_size_of_a_new_log(disk: &dyn Disk, path: &Path, options: &FileOptions) 
     check_file_size(disk, path, LOG_AT + options.new_segment_bytes())
 }
 
-/// The first look. What it finds damaged, a writer may be in the middle of saving; with the lock
-/// the second look tells.
+/// Looks at the folder before this process has the lock. Accepts a damaged state if there is a lock
+/// file: a writer may be in the middle of a save, and the look under the lock decides.
 fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     match look(folder, options) {
         Ok(Some(meta)) => check_codec_of(folder, &meta, options),
@@ -157,7 +157,8 @@ pub(crate) struct Place {
     pub(crate) is_there: bool,
 }
 
-/// The folder in `path`, and whether it is there; changes nothing.
+/// Returns the absolute path of the folder in `path`, and whether it is there. Refuses a path where
+/// no folder is or can be made. Changes nothing.
 pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place> {
     if path.as_os_str().is_empty() {
         let text = "the folder's path is empty";

@@ -36,7 +36,8 @@ pub enum BufferKind {
     /// folder, and `NoSpace` if there is no room in it.
     ///
     /// The file takes the buffer's bytes of memory. A close removes it; a process that is killed
-    /// leaves it until the log is opened again.
+    /// leaves it until the log is opened again. Where systemd-logind has its default
+    /// `RemoveIPC=yes`, the file goes when a regular user logs out: run as a system user.
     Mapped,
 }
 
@@ -118,7 +119,7 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> FileOptions {
         FileOptions::default()
@@ -154,12 +155,12 @@ impl FileOptions {
         }
     }
 
-    /// Bytes of log in a segment of a log that is created.
+    /// Returns the bytes of log in a segment of a log that is created.
     pub(crate) fn new_segment_bytes(&self) -> u64 {
         self.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES)
     }
 
-    /// Where a log begins that is created: a segment begins there.
+    /// Returns the LSN where a log that is created begins, which is the start of a segment.
     pub(crate) fn begin(&self) -> Lsn {
         self.first_lsn.segment_start_at_or_above(self.new_segment_bytes())
     }

@@ -60,7 +60,7 @@ impl FileReader {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
 
-    /// As [`open`](FileReader::open), on another disk.
+    /// Finds the log as [`open`](FileReader::open) does, on another disk.
     ///
     /// # Errors
     /// As [`open`](FileReader::open).
@@ -70,16 +70,17 @@ impl FileReader {
         Ok(FileReader { folder, uuid, segment_bytes, is_rebuilt })
     }
 
-    /// Whether the log has lost its meta file, so that its state is made up from its segments'
-    /// headers: its head is the start of the lowest segment, it has no checkpoint and no clean end.
-    /// [`FileStore::open`](crate::FileStore::open) refuses such a log.
+    /// Returns whether the state comes from the segments' headers, because the meta file is missing
+    /// or has no copy that validates. Such a state has the start of the lowest segment as its head,
+    /// no checkpoint and no clean end. [`FileStore::open`](crate::FileStore::open) refuses such a
+    /// log.
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.is_rebuilt
     }
 
-    /// Whether one of the two copies of the state in the meta file does not validate or cannot be
-    /// read.
+    /// Returns whether one of the two copies of the state in the meta file does not validate or
+    /// cannot be read.
     ///
     /// # Errors
     /// `PermissionDenied`, `NoFiles`, `Io`: the file cannot be opened.
@@ -95,7 +96,7 @@ impl FileReader {
         open::check_synced(&self.folder)
     }
 
-    /// Whether a process has the log open for writing right now.
+    /// Returns whether a process has the log open for writing right now.
     ///
     /// # Errors
     /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `PermissionDenied`, `NoFiles`,
@@ -138,7 +139,7 @@ impl FileReader {
         Error::new(ErrorKind::Locked, text).at_path(self.folder.path())
     }
 
-    /// Where the log buffer lies.
+    /// Returns where the log buffer lies.
     ///
     /// # Errors
     /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is

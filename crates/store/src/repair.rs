@@ -25,6 +25,22 @@ use crate::reader::FileReader;
 /// The records that only the log buffer of a killed process holds are given up: they lie above the
 /// damage.
 ///
+/// # To use the copy
+/// 1. Close all handles of the damaged log.
+/// 2. Move the damaged folder away, and keep it for `Inspector::salvage`.
+/// 3. Rename the copy to the path that the engine opens.
+/// 4. Open the path with [`OpenMode::MustExist`](crate::OpenMode::MustExist).
+///
+/// # A log without its file `meta`
+/// If `meta` is missing, or both copies of the state in it are damaged, an open and a repair refuse
+/// the log, and change nothing. There are three ways to get the records back:
+/// - Put back a `meta` of this log that was saved after the last truncation. The open recovers the
+///   records that follow its clean end. After an older one the log shows truncated records again,
+///   or is refused.
+/// - [Restore](crate::Restore) from the log's archive and the folder. The records keep their LSNs.
+/// - Read the records with `palisade dump` or `palisade salvage`, and append them to a new log,
+///   where they get other LSNs.
+///
 /// ```
 /// # fn main() -> palisade::Result<()> {
 /// # let temp = tempfile::tempdir().unwrap();
@@ -94,7 +110,7 @@ impl Repair {
         Ok(Repair { source, lock, plan })
     }
 
-    /// What is kept and given up.
+    /// Returns what is kept and what is given up.
     #[must_use]
     pub fn report(&self) -> &RepairReport {
         self.plan.report()

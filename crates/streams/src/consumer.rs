@@ -117,9 +117,10 @@ impl Stream {
     ///
     /// # Errors
     /// `Locked`: the consumer is open already; drop the other handle. `InvalidArgument`: the name
-    /// is empty or too long. `TooLarge`: the stream's values would take too much. `NoSpace`: as
-    /// [`append`](Stream::append), for a new consumer. If the position is truncated, the open
-    /// succeeds and [`Consumer::next`] returns the error.
+    /// is empty or too long. `TooLarge`: the stream's values would take too much. Else as
+    /// [`append`](Stream::append) and [`Ticket::wait`], for a consumer that is new or not durable
+    /// yet. If the position is truncated, the open succeeds and [`Consumer::next`] returns the
+    /// error.
     pub fn consumer(&self, name: impl AsRef<[u8]>) -> Result<Consumer> {
         check_name("a consumer's name", name.as_ref())?;
         let (shared, id) = (self.shared(), self.id());
@@ -417,7 +418,7 @@ fn unknown(name: &[u8]) -> Error {
     Error::new(ErrorKind::NotFound, text).with_advice("make it with Stream::consumer")
 }
 
-/// The bytes that the record of a value takes.
+/// Returns how many bytes the record of a value takes.
 fn framed_value(key: &[u8], value: &[u8]) -> u64 {
     framed_bytes(VALUE_OVERHEAD + key.len() + value.len())
 }

@@ -68,8 +68,9 @@ pub(crate) struct Stripe {
     pub(crate) last_made: Option<Lsn>,
 }
 
-/// FNV-1a with 64 bits, and a last step that spreads what it knows over all bits. The same in every
-/// build and on every machine. The low bits choose the stripe, the high bits the shard of a set.
+/// Hashes a name with FNV-1a of 64 bits and a last step that spreads each bit over all bits. The
+/// result is the same in every build and on every machine. Its low bits choose the stripe, the high
+/// bits the shard of a set.
 pub(crate) fn stable_hash(name: &[u8]) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -339,7 +340,7 @@ impl Stripe {
         }
     }
 
-    /// Whether entry `index` of stream `id` is there, and at `place`.
+    /// Returns whether entry `index` of stream `id` is there, and at `place`.
     pub(crate) fn is_at(&self, id: StreamId, index: u64, place: Place) -> bool {
         let entries = self.slot(id).and_then(|slot| slot.entries());
         entries.is_some_and(|entries| entries.get(index) == Some(place))

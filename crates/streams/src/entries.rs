@@ -43,7 +43,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// No entries; the next one has index `next`.
+    /// Makes a list without entries; the next one has index `next`.
     pub(crate) fn new(next: u64) -> Entries {
         Entries { first: next, ..Entries::default() }
     }

@@ -94,7 +94,8 @@ impl End {
     }
 }
 
-/// Whether an error says that what a footer names is not there, or is damaged.
+/// Returns whether an error of this kind means that what a footer names is not there, or is
+/// damaged.
 pub(crate) fn is_missing(kind: ErrorKind) -> bool {
     use ErrorKind::{Corrupt, NotARecord, OutOfRange, Truncated};
     matches!(kind, Corrupt | NotARecord | OutOfRange | Truncated)

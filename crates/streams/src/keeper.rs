@@ -163,13 +163,14 @@ impl Keeper {
     }
 }
 
-/// Whether no later step of the keeper can succeed. Damage ends none: it may go with its stream.
+/// Returns whether no later step of the keeper can succeed after `error`. After damage a step can,
+/// because the damage may go with its stream.
 pub(crate) fn ends_keeper(error: &Error) -> bool {
     error.is_fatal() && error.kind() != ErrorKind::Corrupt
 }
 
 impl Shared {
-    /// The body of the keeper's thread.
+    /// Runs the steps of the keeper on its thread until the keeper stops or the log has ended.
     pub(crate) fn keep(&self) {
         let mut pause = Duration::ZERO;
         while self.keeper.wait(pause) {

@@ -28,6 +28,7 @@
 //! ```
 //!
 //! # Where to read on
+//! `docs/architecture.md` has the log below.
 //! `record` has the format. `directory` has the streams, and which lock orders what. `write` and
 //! `read` are the calls. `footer` and `open` make an open fast. `keeper` releases, and `moves`
 //! copies. `tail` and `consumer` follow streams; `hub` wakes them. `sharded` has sets of several

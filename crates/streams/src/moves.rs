@@ -185,7 +185,8 @@ impl Shared {
         }
     }
 
-    /// Whether the record is the entry, and no longer than a record can be since the last open.
+    /// Returns whether the record is the entry, and no longer than a record can be since the last
+    /// open.
     fn can_copy(&self, found: &RecordBuf, id: StreamId, index: u64) -> bool {
         found.data().len() <= self.wal.max_record_bytes() && Entry::is(found, id, index)
     }

@@ -25,7 +25,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Takes as long as the number of entries that it removes: each record of the stream calls it.
+    /// Removes the entries outside of `[first, next)`. The time is proportional to their number,
+    /// because each record of the stream calls this.
     fn keep(&mut self, first: u64, next: u64) {
         while self.entries.first_key_value().is_some_and(|(index, _)| *index < first) {
             self.entries.pop_first();

@@ -49,7 +49,7 @@ impl Entry {
         self.record
     }
 
-    /// Whether the record is entry `index` of stream `id`.
+    /// Returns whether the record is entry `index` of stream `id`.
     pub(crate) fn is(record: &RecordBuf, id: StreamId, index: u64) -> bool {
         data_at(record, id, index).is_some()
     }

@@ -71,8 +71,8 @@ impl StreamId {
         (self.0 >> 32) as u32
     }
 
-    /// A key that sorts the streams of a stripe one after the other: the stripe's bits first. One
-    /// number, because the keeper sorts all streams of a segment.
+    /// Returns a key that sorts the streams of a stripe one after the other: the stripe's bits come
+    /// first. It is one number, because the keeper sorts all streams of a segment.
     pub(crate) fn by_stripe(self) -> u64 {
         self.0.rotate_right(STRIPES.ilog2())
     }

@@ -63,7 +63,8 @@ impl Known {
         (self.first, self.next) = (first, next);
     }
 
-    /// Takes as long as the number of entries that it removes, unlike a split of the map.
+    /// Removes the entries below `first`. The time is proportional to their number, unlike that of
+    /// a split of the map.
     fn remove_below(&mut self, first: u64) {
         while self.entries.first_key_value().is_some_and(|(index, _)| *index < first) {
             self.entries.pop_first();

@@ -183,8 +183,8 @@ impl Segments {
         call(&mut self.all.lock())
     }
 
-    /// Whether the lowest segment, if it is below `tail`, seems to have nothing live. Appends that
-    /// the stripes have counted may be missing.
+    /// Returns whether the lowest segment is below `tail` and seems to have nothing live. Appends
+    /// that only the stripes have counted may be missing.
     pub(crate) fn seems_dead(&self, tail: u32) -> bool {
         let lowest = |all: &mut BTreeMap<u32, Segment>| {
             all.first_key_value().is_some_and(|(&number, of)| number < tail && of.live.is_none())

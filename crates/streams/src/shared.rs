@@ -221,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Whether something that `Wal::space` names keeps what the streams have released.
+    /// Returns whether a pin that `Wal::space` names keeps what the streams have released.
     pub(crate) fn is_kept_below(&self) -> Result<bool> {
         let lowest = self.segments.with(|all| all.keys().next().copied());
         // The lowest one comes first.

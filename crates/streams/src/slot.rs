@@ -46,7 +46,7 @@ struct Extras {
 }
 
 impl Slot {
-    /// Whether a stream has the slot, and its name is known.
+    /// Returns whether a stream has the slot and its name is known.
     pub(crate) fn is_named(&self) -> bool {
         self.name_len > 0
     }

@@ -258,7 +258,7 @@ impl Tail {
     }
 }
 
-/// Whether an error of the log's tail says that no more records become durable.
+/// Returns whether an error of the log's tail means that no more records become durable.
 fn is_end(error: &Error) -> bool {
     use ErrorKind::{Closed, Forked, Poisoned};
     matches!(error.kind(), Closed | Forked | Poisoned)

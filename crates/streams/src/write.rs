@@ -366,7 +366,7 @@ pub(crate) fn truncated(index: u64, first: u64) -> Error {
     Error::new(ErrorKind::Truncated, text).with_advice("continue at Stream::first_index")
 }
 
-/// A name for an error text.
+/// Quotes a name for an error text.
 pub(crate) fn quoted(name: &[u8]) -> String {
     format!("\"{}\"", name.escape_ascii())
 }

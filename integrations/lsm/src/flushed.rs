@@ -17,11 +17,10 @@
 //! |---|---|
 //! | records above the LSN were truncated | all tables are older than the log |
 //! | a keyspace has a smaller number | the tables of this keyspace are older than the others |
-//! | no file, and the log was truncated | a part is lost, or an earlier version made the tables |
+//! | no file, and the log was truncated | a part is lost |
 //!
-//! The first open makes the file. Earlier versions of this crate made none, or one without a
-//! checksum. Their databases open if there is no file and the log was never truncated. Else they
-//! are refused: nothing shows whether their tables are complete.
+//! The first open makes the file. If a crash comes before, the next open finds no file and a log that
+//! was never truncated, and makes the file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -256,7 +256,7 @@ fn tables_are_complete_with_a_log_that_begins_below_their_end() {
     assert_eq!(value(&small().open(&path).unwrap()).unwrap(), b"value");
 }
 
-/// Earlier versions made no such file.
+/// Without a truncation the log still has every change.
 #[test]
 fn without_the_file_flushed_a_log_is_refused_if_it_was_truncated() {
     for is_flushed in [false, true] {

@@ -144,7 +144,7 @@ impl Replay {
         page.get_mut(..data.len())?.copy_from_slice(data);
         if self.records == 0 {
             self.state = State::in_base(len);
-            // A record of an older version has no page.
+            // The record of a page of zeros has no bytes of it.
             self.first_page = (!data.is_empty()).then_some(page);
         } else {
             self.first_page = None;
@@ -256,7 +256,7 @@ mod tests {
 
         let wal = log();
         wal.append_tagged(CHECKPOINT, &8192_u64.to_le_bytes()).unwrap();
-        assert_eq!(first_page(&wal), None, "a record of an older version");
+        assert_eq!(first_page(&wal), None, "a page of zeros");
         assert_eq!(replay(&wal).unwrap().base_len, 8192);
     }
 

@@ -50,6 +50,22 @@ pub(crate) mod sealed {
 ///
 /// The path is a small file. The records lie in a folder beside it, whose name is that of the file
 /// with `.palisade` added. If the file is removed or emptied, the next open empties the log.
+///
+/// Move, copy and remove both together. What the next open does if only one of them was changed:
+///
+/// | change | next open |
+/// |---|---|
+/// | the file was renamed or moved | returns an error until the folder has moved, too |
+/// | the same on Windows, on a disk of your own, or to another file system | empties the log |
+/// | the file was removed, and has another hard link | returns an error: remove the folder, too |
+/// | the file was removed, on Unix without hard links | the same |
+/// | the folder was put in place without its file | empties it if that file was removed before |
+/// | the same with a copy of the folder without hard links | returns an error |
+/// | the same where files have no inode and no birth time, and on Windows | can empty the copy |
+/// | the folder was moved or replaced while a handle is open | returns an error |
+///
+/// A folder that never had a file, such as a backup, keeps its records, and the open makes the
+/// file.
 #[derive(Debug)]
 pub struct FileStore {
     place: Place,

@@ -26,12 +26,12 @@ const PEERS: &[Contender] = peers::ALL;
 #[cfg(not(feature = "peers"))]
 const PEERS: &[Contender] = &[];
 
-/// All contenders of this build.
+/// Returns all contenders of this build.
 pub fn all() -> impl Iterator<Item = Contender> {
     [OWN, PEERS].into_iter().flatten().copied()
 }
 
-/// The contender of this name.
+/// Returns the contender of this name.
 ///
 /// # Errors
 /// If there is none: lists the names that there are.

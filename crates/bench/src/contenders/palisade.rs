@@ -99,7 +99,7 @@ enum Place {
 }
 
 impl PalisadeLog {
-    /// An empty log in a subfolder of the plan's folder, or in memory.
+    /// Makes an empty log in a subfolder of the plan's folder, or in memory.
     fn create(medium: Medium, workload: Workload, plan: &Plan) -> Result<PalisadeLog> {
         let segment_bytes = segment_bytes(workload, plan);
         let options = Options::new().segment_bytes(segment_bytes);
@@ -129,7 +129,7 @@ impl PalisadeLog {
     }
 }
 
-/// Bytes of a segment: what the workload or its form asks for, or the default.
+/// Returns the bytes of a segment: what the workload or its form asks for, or the default.
 pub(super) fn segment_bytes(workload: Workload, plan: &Plan) -> u64 {
     if let Form::Segment(bytes) | Form::RawSegment(bytes) = plan.form {
         return bytes;
@@ -223,7 +223,7 @@ impl Log for PalisadeLog {
     }
 }
 
-/// Where each record of the log is.
+/// Returns the LSN of each record of the log.
 pub(crate) fn lsns(wal: &Wal) -> Result<Vec<Lsn>> {
     let mut lsns = Vec::new();
     let mut records = wal.records()?;

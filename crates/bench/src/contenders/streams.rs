@@ -67,7 +67,7 @@ impl StreamsLog {
     }
 }
 
-/// A name of 8 bytes, for up to ten million streams.
+/// Returns a name of 8 bytes, for up to ten million streams.
 pub(super) fn name(number: usize) -> String {
     format!("s{number:07}")
 }

@@ -51,7 +51,8 @@ struct Turns {
 }
 
 impl Worker<'_> {
-    /// The number of the next turn, from 0 on; `None` when time or bytes are used up.
+    /// Returns the number of the next turn, from 0 on; `None` if the burst's time or its turns are
+    /// used up.
     pub(super) fn next_turn(&self) -> Option<u64> {
         if self.begin().elapsed() >= self.turns.limit {
             return None;
@@ -61,12 +62,12 @@ impl Worker<'_> {
         (turn < self.turns.turns).then_some(turn)
     }
 
-    /// When the burst ends at the latest.
+    /// Returns when the burst ends at the latest.
     pub(super) fn end(&self) -> Instant {
         self.begin() + self.turns.limit
     }
 
-    /// When the burst began.
+    /// Returns when the burst began, which is the first call of this.
     pub(super) fn begin(&self) -> Instant {
         *self.turns.begin.get_or_init(Instant::now)
     }
@@ -99,7 +100,7 @@ pub(super) fn measure(
     Round { plan, records_a_turn: records_a_step, work: &work }.run(log)
 }
 
-/// One step a turn.
+/// Returns work that calls `step` once a turn and counts `records_a_step` records for it.
 pub(super) fn in_steps(
     records_a_step: u32,
     step: impl Fn(&mut Worker<'_>) -> Result<()> + Sync,
@@ -161,7 +162,7 @@ impl Round<'_> {
         })
     }
 
-    /// Bursts until the time is over. No trim follows the last one.
+    /// Runs bursts until the time is over. No trim follows the last one.
     fn bursts(&self, log: &dyn Log) -> Result<Sum> {
         let recorders = self.recorders();
         let round_end = Instant::now() + self.plan.time * WALL_PER_TIMED;
@@ -186,7 +187,7 @@ impl Round<'_> {
         Ok(sum)
     }
 
-    /// Turns until `limit` has passed or the burst's bytes are appended.
+    /// Runs turns until `limit` has passed or the burst's bytes are appended.
     fn burst(
         &self,
         log: &dyn Log,

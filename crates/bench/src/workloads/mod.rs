@@ -83,8 +83,8 @@ pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result
     }
 }
 
-/// The number of appends for each one that is timed. An append that is a call of the operating
-/// system takes much longer than the clock.
+/// Returns how many appends there are for each one that is timed. If an append is a call of the
+/// operating system, each one is timed, because it takes much longer than the clock.
 fn appends_a_step(plan: &Plan) -> u32 {
     match plan.form {
         Form::Policy(SyncPolicy::Always | SyncPolicy::Os) => 1,

@@ -44,7 +44,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     Ok(Measurement { offered_per_s: Some(rate), ..outcome })
 }
 
-/// How many commits a second the contender takes when each thread commits without a pause.
+/// Returns how many commits a second the contender takes if each thread commits without a pause.
 fn closed_loop(log: &dyn Log, plan: &Plan) -> Result<f64> {
     let work = in_steps(1, |worker| worker.log.commit(worker.thread, worker.record));
     let round = Round { plan, records_a_turn: 1, work: &work };

@@ -31,7 +31,8 @@ impl RawSyncs {
         (0..AT_A_TIME).try_for_each(|_| latencies.time(|| file.commit(0, record)))
     }
 
-    /// What these calls give, beside the overwrites and syncs.
+    /// Returns the rate and the latencies of `calls`, and their median in multiples of the median
+    /// raw sync.
     pub(super) fn outcome(&self, calls: &Latencies) -> Result<Measurement> {
         let [median_us, ..] = calls.quantiles_us().context("no call was timed")?;
         let [raw_us, ..] = self.latencies.quantiles_us().context("no sync was timed")?;

@@ -66,7 +66,7 @@ impl Seen {
         Seen { segment_bytes, ..Seen::default() }
     }
 
-    /// An append that began `at` in its burst, took so long and got this LSN.
+    /// Notes an append that began `at` after the burst did, took `time` and got `lsn`.
     fn note(&mut self, at: Duration, time: Duration, lsn: Lsn) {
         let index = ((self.earlier + at).as_nanos() / MOMENT.as_nanos()) as usize;
         while self.moments.len() <= index {
@@ -83,7 +83,7 @@ impl Seen {
         }
     }
 
-    /// How long an append took on average that came first in its segment.
+    /// Returns how long an append took on average that came first in its segment.
     fn rotation_us(&self) -> Option<f64> {
         (self.rotations > 0).then(|| self.rotating.as_secs_f64() * 1e6 / f64::from(self.rotations))
     }

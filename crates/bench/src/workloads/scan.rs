@@ -34,7 +34,8 @@ pub(super) fn check(log: &dyn Log, plan: &Plan) -> Result<Kept> {
     Ok(Kept { acknowledged: plan.records, read_back })
 }
 
-/// Records a second of one thread, which reads the log at least once.
+/// Scans the log with one thread until the plan's time is over, at least once. Returns records a
+/// second.
 fn scan_until_over(log: &dyn Log, plan: &Plan) -> Result<f64> {
     let mut elapsed = Duration::ZERO;
     let mut records = 0;

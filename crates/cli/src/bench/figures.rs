@@ -30,12 +30,12 @@ impl Workload {
         Workload::Scan,
     ];
 
-    /// How many of them last for a given time.
+    /// Returns how many workloads last for a given time.
     pub(super) fn timed() -> u32 {
         Workload::ALL.into_iter().map(|workload| u32::from(workload.is_timed())).sum()
     }
 
-    /// The line's name in the table.
+    /// Returns the name of the workload's line in the table.
     pub(super) fn name(self) -> String {
         match self {
             Workload::RawSync => "raw sync, 1 thread".into(),
@@ -46,7 +46,7 @@ impl Workload {
         }
     }
 
-    /// The word for programs.
+    /// Returns the workload's name for programs.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Workload::RawSync => "raw_sync",
@@ -63,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// A scan ends where the records end.
+    /// Returns whether the workload lasts for a given time. A scan ends where the records end.
     pub(super) fn is_timed(self) -> bool {
         self != Workload::Scan
     }

@@ -66,12 +66,12 @@ impl Place {
         }
     }
 
-    /// The folder itself, for files of raw syncs.
+    /// Returns the folder itself, in which raw syncs have their file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder for the log.
+    /// Returns the folder for the log.
     pub(super) fn log(&self) -> PathBuf {
         log_in(&self.path)
     }

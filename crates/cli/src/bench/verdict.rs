@@ -12,7 +12,7 @@ const NEAR: f64 = 0.8;
 /// The rounds of an idle disk differ by less than this.
 const STEADY: f64 = 1.5;
 
-/// What can be said of the figures of all workloads.
+/// Returns lines that explain the figures of all workloads; none without a figure of raw syncs.
 pub(super) fn of(file_system: Option<&str>, figures: &[Figure]) -> Vec<String> {
     let figure = |workload| figures.iter().find(|figure| figure.workload == workload);
     let mut lines = Vec::new();

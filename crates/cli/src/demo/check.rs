@@ -40,7 +40,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// A round of which nothing was acknowledged yet.
+    /// Makes a round of which nothing was acknowledged yet.
     pub(crate) fn new(number: u32, seed: u64, threads: usize) -> Round {
         let threads = vec![Trail::default(); threads];
         Round { number, seed, first: None, is_settled: false, threads }
@@ -55,7 +55,7 @@ impl Round {
         true
     }
 
-    /// How many records it has.
+    /// Returns how many records all threads of the round have.
     pub(crate) fn records(&self) -> u64 {
         self.threads.iter().map(|thread| thread.count).sum()
     }

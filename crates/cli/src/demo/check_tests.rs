@@ -3,7 +3,7 @@ use super::*;
 const RECORD_BYTES: usize = 40;
 const SEED: u64 = 11;
 
-/// Two threads of one round, whose records 0 and 1 were acknowledged at 0, 100 and 50, 150.
+/// Returns a round of two threads, whose records 0 and 1 were acknowledged at 0, 100 and 50, 150.
 fn acknowledged() -> Round {
     let mut round = Round::new(1, SEED, 2);
     for (_, thread, seq, lsn) in ALL {

@@ -41,7 +41,8 @@ impl Origin {
         }
     }
 
-    /// The origin of `record`, if each of its bytes is what that origin would have written.
+    /// Returns the origin that `record` names, if each byte of the record is what that origin would
+    /// have written.
     pub(crate) fn of(record: &[u8]) -> Option<Origin> {
         let (header, body) = record.split_first_chunk::<HEADER_BYTES>()?;
         let origin = Origin {
@@ -63,7 +64,7 @@ impl Origin {
     }
 }
 
-/// The number whose bytes these are, the lowest first.
+/// Decodes a little-endian number.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
@@ -78,7 +79,8 @@ impl SplitMix {
     }
 }
 
-/// The finaliser of SplitMix64: every bit of the input changes about half of the output.
+/// Mixes bits with the finaliser of SplitMix64: every bit of the input changes about half of the
+/// output.
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -286,7 +286,7 @@ fn broken(number: u32, violations: &[String]) -> Failure {
     Failure::Check(format!("{text}; violations: {}\n  {named}", violations.len()))
 }
 
-/// 64 bits that differ from run to run.
+/// Returns 64 bits that differ from run to run.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

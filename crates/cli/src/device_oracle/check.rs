@@ -23,7 +23,7 @@ pub(super) enum Broken {
     Violated(String),
 }
 
-/// The seed of the records of `session`.
+/// Derives the seed of the records of `session` from the seed of all sessions.
 pub(super) fn seed_of(seed: u64, session: Session) -> u64 {
     mix(seed ^ mix(u64::from(session)))
 }

@@ -3,7 +3,8 @@ use super::*;
 
 const SEED: u64 = 11;
 
-/// The records 0 and 1 of two threads of session 1, at 0, 100 and 50, 150; the first two owed.
+/// Makes a ledger with the records 0 and 1 of two threads of session 1, at 0, 100 and 50, 150. The
+/// two at 0 and 50 are owed.
 fn ledger(folder: &tempfile::TempDir) -> Ledger {
     let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
     ledger.begin_session().unwrap();

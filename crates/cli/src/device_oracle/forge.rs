@@ -25,7 +25,7 @@ pub(super) fn forge(path: &Path, at: u64, value: u64) -> io::Result<()> {
     file.write_all(&block)
 }
 
-/// CRC-32C, bit by bit: independent of the log's implementation.
+/// Computes CRC-32C bit by bit, independently of the log's implementation.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     let bit = |crc: u32| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))

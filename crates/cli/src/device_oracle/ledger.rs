@@ -46,7 +46,7 @@ pub(super) struct Entry {
 }
 
 impl Known {
-    /// The number of the next record of `thread`.
+    /// Returns the number of the next record of `thread`.
     pub(super) fn next(&self, thread: u32) -> u64 {
         self.next.get(&thread).copied().unwrap_or(0)
     }
@@ -86,17 +86,18 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The running session's number; 0 before the first.
+    /// Returns the running session's number; 0 before the first.
     pub(super) fn session(&self) -> Session {
         self.sessions.last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// The number of the next record of `thread` in the running session.
+    /// Returns the number of the next record of `thread` in the running session.
     pub(super) fn next(&self, thread: u32) -> u64 {
         self.sessions.last_key_value().map_or(0, |(_, known)| known.next(thread))
     }
 
-    /// The LSN of the owed record at `percent` of those from `head` on.
+    /// Returns the LSN of the owed record that lies `percent` of the way from the first owed one at
+    /// or above `head` to the last; `None` if none is owed.
     pub(super) fn owed_at(&self, percent: u64, head: Lsn) -> Option<Lsn> {
         let all = self.sessions.values().flat_map(|known| known.records.range(head..));
         let owed: Vec<Lsn> = all.filter(|(_, entry)| entry.is_owed).map(|(lsn, _)| *lsn).collect();

@@ -134,7 +134,7 @@ fn each(bytes: &[u8], mut f: impl FnMut(Lsn, &[u8], usize)) {
     }
 }
 
-/// The complement, so that a header of zeros is not valid.
+/// Computes the complement of the CRC of LSN and data, so that a header of zeros is not valid.
 fn checksum(lsn: Lsn, data: &[u8]) -> u32 {
     let mut bytes = lsn.as_u64().to_le_bytes().to_vec();
     bytes.extend_from_slice(data);

@@ -49,7 +49,7 @@ pub(crate) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground:
 pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
 
 impl Way {
-    /// The line's name in the table.
+    /// Returns the name of the line in the table.
     pub(super) fn name(self) -> String {
         match self {
             Way::DataSync { bytes, ground } => {
@@ -102,7 +102,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// The cost of calls that took so long each, and all together so long.
+    /// Computes the cost of calls that took `samples` each, and `elapsed` all together.
     pub(crate) fn of(mut samples: Vec<Duration>, elapsed: Duration) -> Cost {
         samples.sort_unstable();
         let at = |share: f64| {
@@ -171,7 +171,8 @@ impl ProbeFile {
         self.file.sync_all()
     }
 
-    /// Where a file that is open cannot lose its name, it loses it at the end.
+    /// Removes the file's name. Where a file that is open cannot lose its name, the file loses it
+    /// when this is dropped.
     fn drop_name(&mut self) {
         self.has_name = self.has_name && fs::remove_file(&self.path).is_err();
     }

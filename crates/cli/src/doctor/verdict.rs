@@ -21,7 +21,7 @@ fn cost(costs: &Costs, way: Way) -> Option<Cost> {
     costs.iter().find(|(measured, _)| *measured == way).and_then(|(_, cost)| *cost)
 }
 
-/// What can be said of the ways that were measured.
+/// Returns lines that explain the costs that were measured.
 pub(super) fn of(file_system: Option<&str>, costs: &Costs) -> Vec<String> {
     let cost = |way| cost(costs, way);
     let Some(log) = cost(LOG) else {

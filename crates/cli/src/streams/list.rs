@@ -50,7 +50,7 @@ fn print_stream(out: &mut impl Write, stream: &StreamStatus) -> io::Result<()> {
     }
 }
 
-/// The object of `ls --json`. Its help documents the names: they stay.
+/// Returns the object of `ls --json`. The help documents its names, so they must not change.
 fn object_of(stream: &StreamStatus) -> Value {
     json!({
         "name": stream.name.escape_ascii().to_string(),
@@ -143,7 +143,7 @@ fn print(out: &mut impl Write, dir: &Path, sums: &Sums, stats: &ReaderStats) -> 
     Ok(())
 }
 
-/// The object of `stat --json`. Its help documents the names: they stay.
+/// Returns the object of `stat --json`. The help documents its names, so they must not change.
 fn object(dir: &Path, sums: &Sums, stats: &ReaderStats) -> Value {
     let pinned = stats.pinned.iter().map(|pin| {
         let name = pin.name.escape_ascii().to_string();

@@ -31,8 +31,8 @@ impl Leadership {
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether leadership seems to be free. A hint: a later `try_take` can find it free although
-    /// this returned false.
+    /// Returns whether leadership seems to be free. This is a hint: a later `try_take` can find it
+    /// free although this returned false.
     pub(super) fn seems_free(&self) -> bool {
         self.0.load(Ordering::Relaxed) == FREE
     }
@@ -160,9 +160,10 @@ impl Gathering {
 }
 
 /// Returns whether a wait for the next arrival costs the `count` committers that have arrived more
-/// than it gains. The limit is measured (decision 0029). A thread that leads counts one as
-/// `missing`. The flusher, which mostly leads for tasks, counts all: few threads run many tasks,
-/// so the next arrival brings others.
+/// than it gains. The limit of 5/4 is measured on 2 cores: 32 threads made a tenth more commits
+/// than without a limit. With 1, 8 threads made fewer; with 3/2, 32 threads gained less. A thread
+/// that leads counts one as `missing`. The flusher, which mostly leads for tasks, counts all: few
+/// threads run many tasks, so the next arrival brings others.
 fn is_too_late(since_arrival_ns: u64, count: u64, missing: u64, budget_ns: u64) -> bool {
     since_arrival_ns.saturating_mul(count) > (budget_ns / 4 * 5).saturating_mul(missing)
 }

@@ -263,7 +263,7 @@ impl Commit {
         self.asleep.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The groups whose threads can lead.
+    /// Returns the groups whose threads can lead.
     fn groups(&self) -> impl Iterator<Item = &WaitGroup> {
         self.groups.iter().chain([self.flusher.group()])
     }

@@ -41,7 +41,7 @@ impl Worker {
         Worker { queue: Mutex::default(), word: WaitWord::default(), thread }
     }
 
-    /// How many jobs are due and have not begun.
+    /// Returns how many jobs are due and have not begun.
     pub(super) fn len(&self) -> usize {
         self.queue.lock().due.len()
     }

@@ -73,7 +73,8 @@ impl Commit {
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
-    /// As `write_filled`, but returns `Ok` at once if another thread holds the write lock.
+    /// Writes as `write_filled` does, but returns `Ok` at once if another thread holds the write
+    /// lock.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
         self.check_process()?;
         let until = self.buffer.reserved();

@@ -5,7 +5,7 @@
 //! if the committers of the last round, futures and callbacks included, outnumber the cores.
 //!
 //! Beside a thread that does not commit, a yield can cost a whole time slice. So a slow yield
-//! begins a pause of some rounds in which nobody yields (decision 0029). RocksDB's write thread
+//! begins a pause of some rounds in which nobody yields (decision 0003). RocksDB's write thread
 //! yields, and stops if yields are slow, in `WriteThread::AwaitState`.
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Yields {
         Yields { cores, until: StatCell::new(0), length: StatCell::new(0) }
     }
 
-    /// Whether no pause is on in `round`.
+    /// Returns whether threads may yield in `round`: no pause is on.
     pub(super) fn may_begin(&self, round: u64) -> bool {
         // Relaxed, here and below: hints.
         round >= self.until.load(Ordering::Relaxed)

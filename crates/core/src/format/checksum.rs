@@ -1,8 +1,8 @@
 //! The one checksum of the log: CRC-32C (Castagnoli), as in iSCSI, ext4 and RocksDB.
 //!
 //! Two implementations compute it, each where it was measured to be faster
-//! (`docs/decisions/0002-checksum.md`). `lanes` serves headers and short payloads, and all payloads
-//! if the processor has no wider instructions. `crc-fast` serves the rest.
+//! (`docs/decisions/0001-dependencies-and-checksum.md`). `lanes` serves headers and short payloads,
+//! and all payloads if the processor has no wider instructions. `crc-fast` serves the rest.
 
 mod lanes;
 

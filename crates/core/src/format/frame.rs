@@ -348,7 +348,7 @@ pub fn padding(
     (head, SHORT_PADDING_BYTES)
 }
 
-/// Bytes 4..8 of a header.
+/// Returns bytes 4..8 of a header.
 const fn first_word(kind: u8, flags: u8, tag: u16) -> u32 {
     kind as u32 | (flags as u32) << 8 | (tag as u32) << 16
 }

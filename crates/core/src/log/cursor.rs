@@ -133,20 +133,23 @@ impl Cursor {
     }
 
     /// Notes that everything which the cursor has returned is processed. The next save of the
-    /// log's state makes it durable: [`save`](Cursor::save) of this or another cursor,
-    /// `truncate_before` above the head (even if a cursor keeps the head where it is), `checkpoint`
-    /// above the last one, `close`. Does not wait.
+    /// log's state makes it durable: [`save`](Cursor::save) or [`seek`](Cursor::seek) of this or
+    /// another cursor, `create_cursor`, `remove_cursor`, `truncate_before` above the head (even if
+    /// a cursor keeps the head where it is), `checkpoint` above the last one, `close`. Does not
+    /// wait.
     pub fn confirm(&self) {
         if self.tail.is_ok() && self.wal.handle.log.check_process().is_ok() {
             self.wal.handle.confirmations.confirm(&self.name, self.processed());
         }
     }
 
-    /// Confirms, and waits until the position survives power loss: about two device syncs.
+    /// Confirms, and waits until the position survives power loss: about two device syncs. Recovery
+    /// refuses a log that ends below a saved position.
     ///
     /// # Errors
-    /// `Lagged`, `Truncated`: as [`next`](Cursor::next), and nothing is saved. `NoSpace`, `Io`: the
-    /// state could not be saved; call again. `Closed`, `Poisoned`, `Forked`.
+    /// `Lagged`, `Truncated`: as [`next`](Cursor::next), and nothing is saved. `NoSpace`,
+    /// `NoFiles`, `Io`, `PermissionDenied`, `NotFound`: the state could not be saved, but the next
+    /// open may find it; call again. `Closed`, `Poisoned`, `Forked`.
     pub fn save(&self) -> Result<()> {
         self.wal.handle.log.check_process()?;
         self.tail.as_ref().map_err(Clone::clone)?;

@@ -32,7 +32,8 @@ impl Wal {
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
-    /// As [`truncate_above`](Wal::truncate_above), with `records` in place of what goes.
+    /// Truncates as [`truncate_above`](Wal::truncate_above) does, and puts `records` in place of
+    /// what goes.
     pub(crate) fn replace_above(&self, record: Lsn, new_end: Lsn, records: &[&[u8]]) -> Result<()> {
         let place = Place { record, new_end };
         let most = self.handle.max_frame_bytes as usize;
@@ -68,7 +69,7 @@ impl Wal {
         self.handle.change_state(None, |state| state.checkpoint = checkpoint)
     }
 
-    /// Takes no records, as a log that is opened above its limit.
+    /// Makes the log refuse records, as one that is opened above its limit.
     pub(crate) fn refuse_above_limit(&self) {
         self.handle.log.refuse_above_limit();
     }

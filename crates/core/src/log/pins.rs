@@ -198,8 +198,9 @@ impl Hold {
     }
 
     /// Returns the records from the one at [`lsn`](Hold::lsn) on, up to the end of the log at the
-    /// time of the call, also if the head is above by now. If a crash or
-    /// a truncation of the suffix removed the record at `lsn`, begins at the next one.
+    /// time of the call, also if the head is above by now. They need not be durable: call `sync`
+    /// before another place keeps them. If a crash or a truncation of the suffix removed the record
+    /// at `lsn`, begins at the next one.
     ///
     /// # Errors
     /// `NotARecord`: no record begins at `lsn`. Else as `Wal::records_from`.
@@ -245,8 +246,8 @@ impl Wal {
         self.pin_in(&self.handle.state.lock(), kind, at, None)
     }
 
-    /// As [`pin`](Wal::pin), for a caller that holds the lock of the `state`; with a lease the pin
-    /// can be lost.
+    /// Pins as [`pin`](Wal::pin) does, for a caller that holds the lock of the `state`. A pin with
+    /// a lease can be lost.
     ///
     /// A release decides under the same lock how far it goes. So it sees the pin, or else the pin
     /// sees the head that it took: pinned segments exist.

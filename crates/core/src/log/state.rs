@@ -63,8 +63,8 @@ impl Handle {
         self.set_state_and(state, || {});
     }
 
-    /// As [`set_state`](Handle::set_state), and runs `change` in the same moment for all that take
-    /// the lock of the state.
+    /// Makes `state` visible as [`set_state`](Handle::set_state) does, and runs `change` in the
+    /// same moment for all that take the lock of the state.
     pub(super) fn set_state_and(&self, state: State, change: impl FnOnce()) {
         let mut seen = self.state.lock();
         self.head.publish(state.head);

@@ -137,9 +137,9 @@ impl<'w> Ticket<'w> {
 /// Polling never blocks on the device. The flusher thread calls one `wake` after the other. A
 /// `wake` should only schedule its task, as those of executors do: a slow one delays other futures.
 ///
-/// A poll returns `TooManyWaiters` if `Options::max_waiters` is exceeded. The record is already in
-/// the log; only the wait fails. `.await` consumes the ticket, so each error has the record's
-/// [`appended_lsn`](Error::appended_lsn).
+/// A poll returns `TooManyWaiters` if `Options::max_waiters` is exceeded, and `Io` if the flusher
+/// thread cannot start. The record is already in the log; only the wait fails. `.await` consumes
+/// the ticket, so each error has the record's [`appended_lsn`](Error::appended_lsn).
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 

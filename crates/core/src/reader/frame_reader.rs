@@ -494,7 +494,7 @@ mod tests {
             prop_assert_eq!(zero_bytes(&bytes), expected);
         }
 
-        /// What a search skips holds no header. The bytes resemble frames of one seed.
+        /// Checks that what a search skips holds no header. The bytes resemble frames of one seed.
         #[test]
         fn what_is_passed_over_holds_no_header(
             words in prop::collection::vec(

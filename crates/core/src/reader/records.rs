@@ -213,7 +213,8 @@ impl Records {
     /// was created. `Unsupported`: a newer version wrote a kind of record that this one does not
     /// know. `Io`, `NoFiles`: the store could not be read. `NoSpace`, `NoFiles` or `Poisoned` after
     /// the last written record: the log could not write the records that only the log buffer has.
-    /// `Forked`. After an error there are no more records.
+    /// `Forked`. After an error there are no more records. After `NoSpace` or `NoFiles` continue
+    /// with another iterator from [`position`](Records::position).
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match self.advance()? {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// A binary search returns what a walk over all ranges returns.
+        /// Checks that a binary search returns what a walk over all ranges returns.
         #[test]
         fn a_bisection_answers_as_a_walk_over_all_ranges(
             ranges in prop::collection::vec((0_u64..60, 0_u64..20), 0..12),
@@ -132,7 +132,8 @@ mod tests {
         }
     }
 
-    /// A folder may have as many discarded ranges as segments.
+    /// Checks that each question looks at few ranges. A folder may have as many discarded ranges as
+    /// segments.
     #[test]
     fn questions_about_many_ranges_look_at_few_of_them() {
         const RANGES: u64 = 1 << 16;

@@ -98,7 +98,7 @@ enum Lie {
     Member,
 }
 
-/// Bytes at `at` that are one forged header after the other.
+/// Returns `len` bytes at `at` that are one forged header after the other.
 fn forged(at: Lsn, len: usize, seed: EpochSeed, lie: Lie) -> Vec<u8> {
     let mut bytes = vec![0; len];
     // From the end, so that a checksum covers what lies behind.
@@ -136,7 +136,7 @@ fn forged_segment(seed: EpochSeed, lie: Lie) -> (Arc<Forged>, FrameReader) {
     (store, FrameReader::new(as_reader, 2 * BYTES, READ_AHEAD_BYTES))
 }
 
-/// Each header in a segment claims a long frame, whose checksum does not hold.
+/// Checks the work of a search in a segment of headers that lie about their frames.
 #[test]
 fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
     let seed = EpochSeed::new(UUID, 1, 9);
@@ -148,7 +148,7 @@ fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
     }
 }
 
-/// The same in the log buffer.
+/// Checks the work of a search in a log buffer of such headers.
 #[test]
 fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
     let seed = EpochSeed::new(UUID, 1, 9);
@@ -170,9 +170,9 @@ fn record(at: Lsn, seed: EpochSeed, durable: Option<Lsn>) -> Vec<u8> {
     header.encode(seed, at).to_vec()
 }
 
-/// A file out of reach whose header does not validate is no part of the log, unless it holds
-/// records of it: their LSNs are not used again, and what they prove to have been durable has to be
-/// there.
+/// Checks that a file out of reach whose header does not validate is no part of the log, unless it
+/// holds records of the log: their LSNs are not used again, and what they prove to have been
+/// durable has to be there.
 #[test]
 fn records_in_a_stray_file_count_though_its_header_does_not() {
     const BYTES: u64 = 64 << 10;
@@ -234,7 +234,7 @@ fn deep_bad_places(change: impl FnOnce(&mut Forged)) -> Vec<BadPlace> {
     verdict.bad_places
 }
 
-/// One gap can cover several segments. Each of them is damaged.
+/// Checks that each segment which one gap covers is damaged.
 #[test]
 fn a_deep_verification_names_each_segment_of_a_gap() {
     let segments = |change: fn(&mut Forged)| -> Vec<u64> {
@@ -298,7 +298,7 @@ fn work_on(store: Forged) -> [u64; 3] {
     steps(&store)
 }
 
-/// Many small segments with forged epochs and predecessors.
+/// Checks the work on many small segments with forged epochs and predecessors.
 #[test]
 fn a_folder_of_forged_epochs_takes_steps_in_proportion_to_it() {
     for damaged in [u64::MAX, 3, 2] {

@@ -16,8 +16,8 @@ pub struct RecoveryReport {
     pub verified: bool,
     /// Segments present at or above the head.
     pub segments: u64,
-    /// Records that the open read: all of the log's if it verified all, else those that could be
-    /// torn.
+    /// Records that the open read: all of the log's if it verified all, none after a clean close,
+    /// else those from the start of the segment that holds the floor on.
     pub records: u64,
     /// Bytes that the open read.
     pub bytes: u64,
@@ -31,7 +31,8 @@ pub struct RecoveryReport {
     pub holes_padded: u64,
     /// Records that recovery found only in the old log buffer.
     pub records_from_buffer: u64,
-    /// What was wrong with the file of the log buffer: missing, invalid, or of an older epoch.
+    /// What was wrong with the file of the log buffer: missing, invalid, or of an older epoch. This
+    /// alone is no sign of a loss.
     pub buffer_note: Option<String>,
     /// Numbers of stray files. A stray file has a segment's name and no valid header of this log,
     /// and its number is above the end of a log that was closed, or far above every segment that

@@ -286,7 +286,7 @@ impl Counters {
     }
 }
 
-/// The duration in nanoseconds, as long as it has fewer than 584 years.
+/// Returns the duration in nanoseconds, at most `u64::MAX`, which is 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -299,7 +299,8 @@ mod tests {
     use super::*;
     use crate::watermark::Watermark;
 
-    /// A writer and a leader at full speed: what a change changes is never seen in part.
+    /// Checks that a snapshot beside a writer and a leader at full speed never sees a change in
+    /// part.
     #[test]
     fn a_snapshot_never_sees_part_of_a_change() {
         const CHANGES: u64 = 200_000;
@@ -402,7 +403,7 @@ mod tests {
         assert_eq!(counters.running_sync_ns(), 0);
     }
 
-    /// Of each regular part of the waits about a sixteenth is measured.
+    /// Checks that of each regular part of the waits about a sixteenth is measured.
     #[test]
     fn the_waits_that_are_measured_are_spread_over_all_threads() {
         let counters = Counters::new();

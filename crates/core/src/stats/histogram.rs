@@ -205,7 +205,7 @@ pub(super) fn add_alone(cell: &StatCell, value: u64) {
 mod tests {
     use super::*;
 
-    /// Values at and around each power of two, and some between.
+    /// Returns values at and around each power of two, and some between.
     fn values() -> impl Iterator<Item = u64> {
         let around = |power: u32| {
             let at = 1_u64 << power;
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(buckets, [(7..=7, 1), (first_of(BUCKETS - 1)..=u64::MAX, 1)]);
     }
 
-    /// A bucket that counts a value comes with a sum and a maximum that cover it.
+    /// Checks that a bucket which counts a value comes with a sum and a maximum that cover it.
     #[test]
     fn the_sum_and_the_maximum_cover_the_values_that_the_buckets_count() {
         let live = LiveHistogram::default();

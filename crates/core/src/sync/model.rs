@@ -83,7 +83,8 @@ loom::thread_local! {
     static THREAD_INDEX: usize = thread_index();
 }
 
-/// The number of this thread in the execution: loom tells it in no other way.
+/// Returns the number of this thread in the execution, which loom shows only in the text of the
+/// thread's ID.
 fn thread_index() -> usize {
     let id = format!("{:?}", loom::thread::current().id());
     let digits: String = id.chars().filter(char::is_ascii_digit).collect();
@@ -304,7 +305,8 @@ pub fn cores() -> usize {
     1
 }
 
-/// Recovery is no part of the models: one after the other.
+/// Calls `body` with each number below `workers`, one after the other: recovery is no part of the
+/// models.
 pub fn in_parallel<T>(workers: usize, body: impl Fn(usize) -> T) -> Vec<T> {
     (0..workers).map(body).collect()
 }

@@ -53,7 +53,7 @@ pub struct ZeroedWords {
 }
 
 impl ZeroedWords {
-    /// `count` words, more than none; an error where the system has no memory for them.
+    /// Makes `count` words of 0; `count` is at least 1. Fails if the system has no memory for them.
     pub fn new(count: usize) -> io::Result<ZeroedWords> {
         let bytes = count.saturating_mul(size_of::<AtomicU64>());
         Ok(ZeroedWords { pages: MmapMut::map_anon(bytes)?.into(), count })
@@ -186,18 +186,19 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Resul
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Whether `handle` is the current thread.
+/// Returns whether `handle` is the current thread's.
 pub fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == std::thread::current().id()
 }
 
-/// Whether two threads can run at one time. Asked once: the answer comes from files.
+/// Returns whether two threads can run at one time. Asks the system once, because it reads the
+/// answer from files.
 pub fn has_two_cores() -> bool {
     static ANSWER: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| cores() > 1);
     *ANSWER
 }
 
-/// How many threads can run at one time.
+/// Returns how many threads can run at one time.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

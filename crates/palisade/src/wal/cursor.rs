@@ -4,8 +4,8 @@ use super::Wal;
 use crate::{Cursor, CursorStatus, Lsn, Result};
 
 impl Wal {
-    /// Makes a cursor that begins at `from`, or at the head, and opens it. A log has at most 64; a
-    /// name has 1 to 32 bytes.
+    /// Makes a cursor that begins at `from`, or at the head, and opens it. Waits until all records
+    /// below `from` are durable. A log has at most 64 cursors; a name has 1 to 32 bytes.
     ///
     /// The log keeps all records from the cursor's saved position on, even if the cursor is not
     /// open, as long as at most `max_lag` bytes of log are above the position:
@@ -15,7 +15,8 @@ impl Wal {
     /// truncated gets `Lagged`.
     ///
     /// A cursor keeps its `max_lag`. For another one, drop it, call
-    /// [`remove_cursor`](Wal::remove_cursor), and make it again at its position.
+    /// [`remove_cursor`](Wal::remove_cursor), and make it again at its position. Call no
+    /// `truncate_before` meanwhile, because nothing keeps the records.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -39,21 +40,24 @@ impl Wal {
     /// # Errors
     /// `AlreadyExists`: use [`cursor`](Wal::cursor). `InvalidArgument`: the name cannot be used, or
     /// the log has 64 cursors. `NotARecord`, `OutOfRange`, `Truncated`: `from` is no position, as
-    /// for [`tail_from`](Wal::tail_from). `NoSpace`, `Io`: the state could not be saved. `Locked`:
+    /// for [`tail_from`](Wal::tail_from). `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`,
+    /// `NotFound`: the state could not be saved, but the next open may find the cursor. `Locked`:
     /// another thread opened the cursor as soon as it was there. `Closed`, `Poisoned`, `Forked`.
     pub fn create_cursor(&self, name: &str, from: Option<Lsn>, max_lag: u64) -> Result<Cursor> {
         self.0.create_cursor(name, from, max_lag)
     }
 
-    /// Opens the cursor with this name where it was saved last. It returns each record at least
-    /// once: after a crash those again that were not confirmed, or confirmed and not saved.
+    /// Opens the cursor with this name. It begins where [`confirm`](Cursor::confirm),
+    /// [`save`](Cursor::save) or [`seek`](Cursor::seek) left it since the log was opened, else at
+    /// its saved position. It returns each record at least once: after a crash those again that
+    /// were not confirmed, or confirmed and not saved.
     ///
     /// If the log no longer has the position, the call returns the cursor, and its
     /// [`next`](Cursor::next) returns the error, so that [`seek`](Cursor::seek) can repair it.
     ///
     /// # Errors
-    /// `NotFound`: there is no such cursor. `Locked`: it is open already. `Closed`, `Poisoned`,
-    /// `Forked`.
+    /// `NotFound`: there is no such cursor. `Locked`: it is open already. `NoSpace`, `NoFiles`,
+    /// `Io`, `Corrupt`: as [`tail_from`](Wal::tail_from). `Closed`, `Poisoned`, `Forked`.
     pub fn cursor(&self, name: &str) -> Result<Cursor> {
         self.0.cursor(name)
     }
@@ -61,8 +65,9 @@ impl Wal {
     /// Removes a cursor that is not open. The log no longer keeps anything for it.
     ///
     /// # Errors
-    /// `NotFound`, `Locked`: as [`cursor`](Wal::cursor). `NoSpace`, `Io`: the state could not be
-    /// saved, and the cursor stays. `Closed`, `Poisoned`, `Forked`.
+    /// `NotFound`, `Locked`: as [`cursor`](Wal::cursor). `NoSpace`, `NoFiles`, `Io`,
+    /// `PermissionDenied`, or `NotFound` of the log's folder: the state could not be saved, and the
+    /// cursor stays, but the next open may find it removed. `Closed`, `Poisoned`, `Forked`.
     pub fn remove_cursor(&self, name: &str) -> Result<()> {
         self.0.remove_cursor(name)
     }

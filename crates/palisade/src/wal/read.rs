@@ -6,7 +6,8 @@ use super::Wal;
 use crate::{Ended, Lsn, RecordBuf, Records, Result, Tail};
 
 impl Wal {
-    /// Returns all records from the head to the end of the log at the time of the call.
+    /// Returns all records from the head to the end of the log at the time of the call, also those
+    /// that are not durable yet.
     ///
     /// The call reads and writes nothing. When the iterator comes to records that only the log
     /// buffer has, it hands them to the operating system, as [`flush_to_os`](Wal::flush_to_os)
@@ -147,6 +148,19 @@ impl Wal {
     }
 
     /// Returns a tail that follows the log from the head on.
+    ///
+    /// ```
+    /// use palisade::{MemStore, Options, Wal};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = Wal::with_store(MemStore::new(1 << 20), Options::new().buffer_bytes(1 << 16))?;
+    /// let mut follower = wal.tail()?;
+    /// wal.commit(b"first")?;
+    /// let record = follower.next(Duration::from_secs(1))?.expect("it is durable");
+    /// assert_eq!(record.data(), b"first");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`records`](Wal::records).

@@ -8,6 +8,14 @@ use crate::{BatchTicket, Lsn, Result, Ticket};
 impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
     ///
+    /// ```
+    /// use palisade::{Lsn, Wal};
+    ///
+    /// async fn commit(wal: &Wal, record: &[u8]) -> palisade::Result<Lsn> {
+    ///     wal.append(record)?.await // on any runtime, or none
+    /// }
+    /// ```
+    ///
     /// A record may be empty. If the log buffer is full, the call waits for room. Meanwhile other
     /// appends reserve at most eight laps of the log buffer, and each other thread one record more.
     /// The call also waits while a truncation of the suffix is in progress. If the append completes
@@ -61,10 +69,10 @@ impl Wal {
     }
 
     /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
-    /// for room. If there is no room, the call tries once to write the filled records. If another
-    /// thread reserves the last room after the check, the call waits for room, on a full disk until
-    /// there is space. A write of a complete piece and the policies `Always` and `Os` take as long
-    /// as in `append`.
+    /// for room, or for a truncation of the suffix that is in progress. If there is no room, the
+    /// call tries once to write the filled records. If another thread reserves the last room after
+    /// the check, the call waits for room, on a full disk until there is space. A write of a
+    /// complete piece and the policies `Always` and `Os` take as long as in `append`.
     ///
     /// # Errors
     /// `NoRoom`: nothing was reserved; try again. A task awaits a [`barrier`](Wal::barrier) first,
@@ -151,7 +159,9 @@ impl Wal {
     /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
     ///
     /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
-    /// the panic continues. `fill` must not call the log: all other threads wait for it.
+    /// the panic continues. `fill` must not call the log: all other threads wait for it. A child
+    /// process that `fill` forks must not write to the bytes: in a shared log buffer they are the
+    /// parent's.
     ///
     /// A [codec](crate::Options::codec) encodes a record before the record has an LSN. So the log
     /// stores a record that is written in place as it is.
@@ -309,6 +319,9 @@ impl Wal {
     /// order. It may call the log and wait for it. A slow `f` delays the other callbacks, `close`
     /// and the drop of the last handle. A Raft leader uses this to count itself when its entry is
     /// durable.
+    ///
+    /// If `f` gets `NoSpace` or `NoFiles`, the record can still become durable: call `on_durable`
+    /// again.
     ///
     /// # Errors
     /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,

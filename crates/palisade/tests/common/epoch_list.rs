@@ -11,7 +11,7 @@ pub(crate) fn len(meta: &[u8]) -> u64 {
     u64::from_le_bytes(meta[LIST_AT..LIST_AT + 8].try_into().unwrap())
 }
 
-/// The file with zeros in the place of the list, as from before there was one.
+/// The file with zeros in the place of the list, as if the list had no room.
 pub(crate) fn removed(meta: &[u8]) -> Vec<u8> {
     changed(meta, |copy| copy[LIST_AT..].fill(0))
 }

@@ -68,7 +68,8 @@ impl ArchiveReader {
         ArchiveReader::open_of(disk, path.as_ref(), None)
     }
 
-    /// As `open_on`. If no file names the archive's log, it is `log` if a segment of that is there.
+    /// Opens the archive as `open_on` does. If no file names the archive's log, and a segment of
+    /// `log` is there, the archive is that of `log`.
     pub(crate) fn open_of(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -88,7 +89,7 @@ impl ArchiveReader {
         Ok(ArchiveReader { state: meta::bare_state(&owner, head), folder })
     }
 
-    /// The records from the one at `from`, or from the first archived one on.
+    /// Returns the records from the one at `from` on, or from the first archived one on.
     ///
     /// # Errors
     /// `Corrupt` or `Io`: the header of the segment at `from` is damaged or unreadable, and no
@@ -134,7 +135,7 @@ impl ArchiveReader {
         Ok(self.contents()?.strays.into_iter().map(|number| self.path_of(number)).collect())
     }
 
-    /// Where the last record of the archive ends.
+    /// Returns where the last record of the archive ends.
     ///
     /// # Errors
     /// `NotFound` if the segments have been removed, `PermissionDenied` and `Io`.
@@ -143,7 +144,8 @@ impl ArchiveReader {
         self.end_of(&last)
     }
 
-    /// Where the last record of an archived segment ends.
+    /// Returns where the last record of an archived segment ends: where its file ends, or, without
+    /// a valid header, where the segment ends.
     ///
     /// # Errors
     /// `PermissionDenied`, `NoFiles` and `Io`.
@@ -271,7 +273,8 @@ pub(super) fn look_at_all(folder: &Folder) -> Result<Vec<Look>> {
     numbers.filter_map(|number| look(folder, number).transpose()).collect()
 }
 
-/// `None` if there is no such file any more.
+/// Reads the header of the file of segment `number`. Returns `None` if there is no such file any
+/// more.
 pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
     let found = match folder.header_block(number) {
         Ok(None) => return Ok(None),
@@ -282,8 +285,9 @@ pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
     Ok(Some((number, found)))
 }
 
-/// The log that a file among `names` names, or else the log `uuid`, or else the one with the most
-/// segments.
+/// Returns the log whose archive the folder is: the log that a file among `names` names, or else
+/// the log `uuid`, or else the log with the most segments. A log without a segment here does not
+/// count.
 pub(super) fn owner_of(names: &[String], looks: &[Look], uuid: Option<Uuid>) -> Option<LogOf> {
     let mut logs: Vec<(LogOf, usize)> = Vec::new();
     for (_, found) in looks {
@@ -299,7 +303,8 @@ pub(super) fn owner_of(names: &[String], looks: &[Look], uuid: Option<Uuid>) -> 
     logs.into_iter().max_by_key(rank).map(|(log, _)| log)
 }
 
-/// The numbers of the segments whose files have their own names, ascending.
+/// Returns the numbers of the segments whose files have their own names, of the logs that `is_own`
+/// accepts.
 fn own_numbers(looks: &[Look], is_own: impl Fn(&LogOf) -> bool) -> BTreeSet<u64> {
     let own = |(number, found): &Look| match found {
         Found::Of(log, _) if is_own(log) => Some(*number),
@@ -308,7 +313,8 @@ fn own_numbers(looks: &[Look], is_own: impl Fn(&LogOf) -> bool) -> BTreeSet<u64>
     looks.iter().filter_map(own).collect()
 }
 
-/// The first segment of the archive: that of the lowest header, or a damaged one right below.
+/// Returns the first segment of the archive: the lowest one whose header validates, or a damaged
+/// one that `rebuilt::first_of` finds below it.
 fn first_of(looks: &[Look], owner: &LogOf) -> u64 {
     let numbers = own_numbers(looks, |log| log == owner);
     let may_be_own = |(number, found): &Look| match found {
@@ -325,7 +331,8 @@ fn first_of(looks: &[Look], owner: &LogOf) -> u64 {
     lowest.map_or(0, |header| rebuilt::first_of(&present, header, owner.segment_bytes))
 }
 
-/// The error for a folder in which no file is a segment.
+/// Returns the error for a folder in which no file is a segment: that of a file of a later version,
+/// or else that of the lowest file.
 fn none_in(folder: &Folder, looks: &[Look]) -> Error {
     let unsupported =
         |found: &Found| matches!(found, Found::Damaged(fault) if fault.is_unsupported());
@@ -343,7 +350,7 @@ fn none(folder: &Folder) -> Error {
     Error::new(ErrorKind::NotFound, text).at_path(folder.path())
 }
 
-/// The error for a file whose header is not one that this build can read.
+/// Returns the error for a file whose header this build cannot read.
 pub(super) fn fault_of(folder: &Folder, number: u64, fault: &HeaderFault) -> Error {
     let is_unsupported = fault.is_unsupported();
     let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
@@ -352,7 +359,7 @@ pub(super) fn fault_of(folder: &Folder, number: u64, fault: &HeaderFault) -> Err
     if is_unsupported { error } else { error.with_advice(IS_IT_A_SEGMENT) }
 }
 
-/// The error for a file that is another segment than its name says.
+/// Returns the error for a file that is another segment than its name says.
 pub(super) fn misplaced(folder: &Folder, number: u64, why: &str) -> Error {
     let error =
         Error::new(ErrorKind::Corrupt, format!("an archived segment has a wrong name: {why}"));

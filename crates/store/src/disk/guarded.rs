@@ -16,7 +16,7 @@ use super::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
 
-/// Lets calls of `disk`, its folders and files fail that panic.
+/// Wraps `disk`: a call of the disk, its folders or its files that panics returns an error instead.
 pub(crate) fn guarded(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
     Arc::new(Guarded::new(disk))
 }

@@ -398,7 +398,8 @@ impl Drop for OpenFile {
 }
 
 impl OpenFile {
-    /// The content, for a change. The check comes after the lock.
+    /// Locks the content for a change. Checks the process under this lock, because `kill` waits
+    /// only for a change that holds the lock.
     fn change(&self) -> io::Result<RwLockWriteGuard<'_, Content>> {
         if !self.can_write {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -415,7 +416,7 @@ impl OpenFile {
     }
 }
 
-/// A position as an index; what no memory can hold is no space.
+/// Returns `position` as an index. A position that no memory can hold is a lack of space.
 fn index(position: u64) -> io::Result<usize> {
     usize::try_from(position).map_err(|_| io::ErrorKind::StorageFull.into())
 }

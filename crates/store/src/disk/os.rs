@@ -14,10 +14,10 @@ use self::folder::OsFolder;
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
 
-/// The name of the file system that `folder` lies on, as `ext4` (also for ext2 and ext3) or `nfs`;
-/// its magic number in hexadecimal where the name is not known here.
+/// Returns the name of the file system that `folder` lies on, such as `ext4` (also for ext2 and
+/// ext3) or `nfs`, or its magic number in hexadecimal if this crate does not know the name.
 ///
-/// `None` where the operating system is not Linux, or does not tell.
+/// Returns `None` if the operating system is not Linux, or does not report it.
 #[must_use]
 pub fn file_system(folder: &Path) -> Option<String> {
     platform::file_system(folder)
@@ -218,8 +218,8 @@ mod platform {
         getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
     }
 
-    /// The folder gets what fits to files of the permissions `file_mode`: who may read a file may
-    /// go through its folder.
+    /// Makes a folder whose permissions fit files of the permissions `file_mode`: a user who may
+    /// read such a file may also go through the folder.
     pub(super) fn create_folder(path: &Path, file_mode: u32) -> io::Result<()> {
         let mode = file_mode | (file_mode & 0o444) >> 2;
         DirBuilder::new().mode(mode).create(path)
@@ -253,7 +253,8 @@ mod platform {
         Ok(())
     }
 
-    /// Whether all blocks below `len` were written: space that was only allocated counts as a hole.
+    /// Returns whether all blocks below `len` were written. Space that was only allocated counts as
+    /// a hole.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn has_no_hole_below(file: &File, len: u64) -> bool {
         // Moves the file's own position, which nobody uses.
@@ -265,7 +266,7 @@ mod platform {
         Ok(())
     }
 
-    /// How the system is asked for `access`, as far as that stays with the open file.
+    /// Returns the flags for `access`, without those that only the open itself needs.
     pub(super) fn access_flags(access: Access) -> OFlags {
         match access {
             Access::Read => OFlags::RDONLY,

@@ -47,7 +47,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The files of the log on `disk`, and its buffer, if it has one.
+    /// Takes the files of the log on `disk`, and its buffer, if it has one.
     ///
     /// # Panics
     /// If they cannot be read.
@@ -88,8 +88,8 @@ impl Image {
         disk
     }
 
-    /// Lets the copies of the state that validate speak of the folder `home`, and of the running
-    /// boot or another one. Says which buffer the newest of them names.
+    /// Makes the copies of the state that validate name `home` as the log's folder. Returns the
+    /// name of the buffer's file that the newest of them names.
     fn adopt_meta(&self, bytes: &mut [u8], home: FolderIdentity) -> Option<String> {
         let mut newest: Option<Meta> = None;
         for copy in bytes.chunks_mut(BLOCK_BYTES) {
@@ -104,7 +104,7 @@ impl Image {
         Some(buffer_file::file_name(newest.state.uuid, newest.origin.buffer?.name))
     }
 
-    /// The image that `bytes` are, if they are one.
+    /// Decodes an image. Returns `None` if `bytes` are none.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Image> {
         let mut rest = Rest(bytes.strip_prefix(MAGIC)?);
@@ -133,7 +133,7 @@ impl Image {
         Some(Image { is_resealed, is_same_boot, first, synced, files })
     }
 
-    /// The bytes that [`decode`](Image::decode) makes this image of.
+    /// Returns the bytes of which [`decode`](Image::decode) makes this image.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let flags = if self.is_resealed { FLAG_RESEALED } else { 0 }
@@ -151,7 +151,7 @@ impl Image {
     }
 }
 
-/// No name leads out of the folder.
+/// Returns whether `name` is plain, so that it cannot lead out of the folder.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty() && name.replace(".tmp", "").bytes().all(is_plain)
@@ -231,7 +231,8 @@ pub(super) fn seal_if_whole(bytes: &mut [u8], change: impl FnOnce(&mut [u8])) ->
     true
 }
 
-/// Record `number`, `len` bytes long: its number, then bytes that follow from it.
+/// Returns record `number`: its number, then bytes that follow from it. It has `len` bytes, but 8
+/// at least.
 pub(super) fn record(number: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len.max(8)];
     data[..8].copy_from_slice(&number.to_le_bytes());
@@ -239,7 +240,7 @@ pub(super) fn record(number: u64, len: usize) -> Vec<u8> {
     data
 }
 
-/// The number of the record that `data` is; `None` if it is none.
+/// Returns the number of the record `data`, or `None` if `record` makes no such bytes.
 pub(super) fn number_of(data: &[u8]) -> Option<u64> {
     let number = u64::from_le_bytes(*data.first_chunk()?);
     (data == record(number, data.len())).then_some(number)

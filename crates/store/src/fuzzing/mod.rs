@@ -69,7 +69,8 @@ pub fn frame_decode(input: &[u8]) {
     }
 }
 
-/// A header with fields out of `bytes` comes back as it was, and not anywhere else.
+/// Checks that a header with fields out of `bytes` decodes to itself, and that neither another LSN
+/// nor a flipped bit lets it decode.
 fn round_trip(bytes: &[u8], seed: EpochSeed, at: Lsn) {
     let Some(&[kind, member, ..]) = bytes.first_chunk::<HEADER_BYTES>() else { return };
     let kind = match kind % 6 {
@@ -171,12 +172,13 @@ pub fn open_folder(input: &[u8]) {
     assert!(start.elapsed() < LONGEST, "it took {:?}", start.elapsed());
 }
 
-/// Neither does the lock file count: it is made before there is anything to refuse.
+/// Returns the files but the lock file, which an open makes before there is anything to refuse.
 fn without_lock(image: Image) -> Vec<(String, Vec<u8>)> {
     image.files.into_iter().filter(|(name, _)| name != "lock").collect()
 }
 
-/// A repair from the first bad place on changes nothing of the folder, and its copy opens.
+/// Repairs the log from its first bad place on, and checks that the copy opens and has the records
+/// that the report counts. The caller checks that the folder is unchanged.
 fn repair(disk: &MemDisk, image: &Image) {
     let plan = |from| Repair::plan_on(Arc::new(disk.clone()), Path::new(FOLDER), from, &mut |_| {});
     // It names the first bad place, if there is a log at all.
@@ -201,7 +203,7 @@ fn repair(disk: &MemDisk, image: &Image) {
     }
 }
 
-/// Tools look at any folder and say something about it.
+/// Runs the tools that read a log. None of them may panic or run for ever.
 fn look(disk: &MemDisk) {
     let Ok(reader) = read(disk) else { return };
     let inspector = Inspector::new(reader);
@@ -224,7 +226,7 @@ fn open(disk: &MemDisk) -> Result<Wal> {
     open_with(disk, &FileOptions { open_mode: OpenMode::MustExist, ..FileOptions::default() })
 }
 
-/// Segments may be smaller here than users may choose.
+/// Opens the log. Segments may be smaller than users may choose.
 fn open_with(disk: &MemDisk, files: &FileOptions) -> Result<Wal> {
     let store = FileStore::open_on_any(Arc::new(disk.clone()), Path::new(FOLDER), files)?;
     let mut options = Options::default();
@@ -273,7 +275,7 @@ fn check(image: &Image, found: &Found) {
     assert_eq!(missing, None, "missing among {:?}", found.numbers);
 }
 
-/// G5: what an open has reported does not shrink.
+/// Checks G5: the next open reports what the first one has reported.
 fn reopen(disk: &MemDisk, first: &Found, was_closed: bool, is_resealed: bool) {
     match open(disk) {
         Ok(wal) => assert_eq!(numbers(&wal), *first),

@@ -75,7 +75,7 @@ fn copy_file(image: &mut Image, file: usize, random: &mut Chance) {
     image.files.sort();
 }
 
-/// Zeros or garbage over a range, as a torn write leaves them.
+/// Overwrites a range with zeros or garbage, as a torn write leaves it.
 fn overwrite(bytes: &mut [u8], random: &mut Chance, with_zeros: bool) {
     let start = random.index(bytes.len());
     let len = random.index((bytes.len() - start).min(1500) + 1);

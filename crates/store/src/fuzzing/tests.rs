@@ -17,7 +17,7 @@ fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
 }
 
-/// Name and bytes of each seed of `target`, by name.
+/// Returns the name and the bytes of each seed of `target`, by name.
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(corpus(target)).unwrap().map(|entry| entry.unwrap());
     let file = |entry: fs::DirEntry| {
@@ -80,7 +80,7 @@ fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
     });
 }
 
-/// One seed replays it: `PALISADE_FUZZ_SEED=n`.
+/// Runs all mutations, or only those of one seed to replay a failure: `PALISADE_FUZZ_SEED=n`.
 #[test]
 fn folders_of_the_corpus_and_of_mutations_are_refused_unchanged_or_give_what_was_appended() {
     let only: Option<u64> = std::env::var("PALISADE_FUZZ_SEED").ok().and_then(|n| n.parse().ok());
@@ -135,7 +135,7 @@ fn make_the_corpus() {
     }
 }
 
-/// UUID, epoch, salt and LSN of what lies in segment 0.
+/// Returns the UUID, epoch, salt and base LSN of segment 0, which begin an input of `frame_decode`.
 fn frame_prefix(disk: &MemDisk) -> Vec<u8> {
     let reader = read(disk).unwrap();
     let uuid = reader.state().unwrap().uuid;
@@ -173,7 +173,8 @@ fn begin(disk: &MemDisk, buffer: BufferKind) -> Wal {
     open_with(disk, &options).unwrap()
 }
 
-/// Records of many sizes, some of them in batches.
+/// Appends the records from `from` up to `to`, of many sizes, some of them in batches. Returns
+/// their LSNs.
 fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
     let mut lsns = Vec::new();
     let mut number = from;
@@ -192,7 +193,7 @@ fn append(wal: &Wal, from: u64, to: u64) -> Vec<Lsn> {
     lsns
 }
 
-/// What a kill at this moment leaves.
+/// Kills the process, and returns what it leaves.
 fn killed(disk: &MemDisk, wal: Wal) -> Image {
     disk.kill();
     drop(wal);
@@ -244,7 +245,8 @@ fn epochs(disk: &MemDisk) -> Image {
     Image { is_same_boot: true, synced: 45, ..killed(disk, wal) }
 }
 
-/// The second copy of the state is of the save before, as a crash in between leaves it.
+/// Makes a log whose second copy of the state is of the save before, as a crash in between leaves
+/// it.
 fn interrupted(disk: &MemDisk) -> Image {
     let wal = begin(disk, BufferKind::Heap);
     let lsns = append(&wal, 0, 60);

@@ -10,7 +10,7 @@
 //!     64      8  running epoch        72  8  its base        80  8  its salt
 //!     88      8  head                 96  8  checkpoint
 //!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
-//!    120      8  reserved: written as 0; 1 reads as 0, any other value is refused
+//!    120      8  reserved: written as 0; any other value is refused as `Unsupported`
 //!    128      8  1 if the next two fields are known, else 0
 //!    136      8  inode         144  8  birth time of the meta file itself
 //!    152      8  device        160  8  inode        168  8  birth time of the log's folder
@@ -31,18 +31,13 @@
 //! Only a closed log has a list of epochs. A list for which there is no room is left out. Without a
 //! list the open reads the segments' headers.
 //!
-//! An earlier build wrote 1 into the reserved field of a log whose commits were direct writes. Such
-//! a log differs from others only in that each sync ended with a block. A value above 1 may stand
-//! for something that this build does not know, so the log is refused as `Unsupported`.
-//!
 //! Each open writes a new file: it writes both copies under a temporary name, syncs and renames the
 //! file, and syncs the folder. So no process writes to a meta file in which a write or sync of
 //! another process may have failed ([`trust`](crate::segment)). A later save of the same process
 //! writes and syncs the first copy, then the second. So at each moment one copy is whole and on the
 //! medium. The save after a failed one writes a new file, too.
 //!
-//! The copies are 16 KiB apart, so a block of the medium of up to 16 KiB never holds both. In files
-//! of earlier builds, which are 8192 bytes long, the second copy directly follows the first.
+//! The copies are 16 KiB apart, so a block of the medium of up to 16 KiB never holds both.
 
 pub(crate) mod rebuilt;
 
@@ -56,16 +51,12 @@ use crate::folder::{Folder, META, META_TEMP, is_segment_name};
 use crate::segment::header::LogOf;
 
 const MAGIC: Magic = *b"PALIMETA";
-/// The greatest value of the reserved field that is accepted: a log of direct writes.
-const MOST_RESERVED: u64 = 1;
 const MARKS: u64 = 1;
 const RING: u64 = 2;
 /// Where the second copy lies.
 const COPY_STRIDE: u64 = 16 << 10;
 /// Bytes of the file.
 pub(crate) const META_BYTES: u64 = COPY_STRIDE + BLOCK_BYTES as u64;
-/// The length of an earlier build's file, whose second copy directly follows the first.
-const EARLY_BYTES: u64 = 2 * BLOCK_BYTES as u64;
 const LIST_AT: usize = 256;
 const BASES_AT: usize = BLOCK_BYTES - 8 - MAX_BASES * 16;
 /// Bytes for the lists of epochs and cursors, without their counts.
@@ -73,10 +64,7 @@ const LISTS_BYTES: usize = BASES_AT - LIST_AT - 16;
 const _: () = assert!(MAX_CURSORS * CURSOR_BYTES <= LISTS_BYTES);
 const EPOCH_BYTES: usize = 32;
 /// Epochs that the list has room for if there are no cursors.
-#[cfg(test)]
 const MAX_EPOCHS: usize = LISTS_BYTES / EPOCH_BYTES;
-/// The most epochs in a list of an earlier build, whose list could use the rest of the block.
-const MOST_EPOCHS: usize = (BLOCK_BYTES - LIST_AT - 8) / EPOCH_BYTES;
 /// How many times a reader reads both copies before it reports `Corrupt`. In each read a writer may
 /// have been writing one of the copies.
 const LOOKS: usize = 3;
@@ -191,12 +179,13 @@ impl MetaFile {
         MetaFile { folder: folder.clone(), file: None, meta, origin }
     }
 
-    /// The state that was saved last.
+    /// Returns the state that was saved last, or before the first save the one that was read.
     pub(crate) fn state(&self) -> &State {
         &self.meta.state
     }
 
-    /// Whether the file that was found is a copy of the one that was written.
+    /// Returns whether the file that was read is a copy of the one that was written. Returns false
+    /// after the first save, which makes a new file.
     pub(crate) fn is_copy(&self) -> bool {
         self.meta.is_copy
     }
@@ -269,13 +258,12 @@ pub(crate) type Copy = std::result::Result<Meta, Fault>;
 
 fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<[Result<Copy>; 2]> {
     let unread = |error| folder.error("read the meta file", META, error);
-    let is_early = file.len().map_err(unread)? <= EARLY_BYTES;
     let copy = |at: u64| -> Result<Copy> {
         let mut bytes = [0; BLOCK_BYTES];
         let len = read_full(file, at, &mut bytes).map_err(unread)?;
         Ok(decode(&bytes[..len]))
     };
-    Ok([copy(0), copy(if is_early { BLOCK_BYTES as u64 } else { COPY_STRIDE })])
+    Ok([copy(0), copy(COPY_STRIDE)])
 }
 
 fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
@@ -381,7 +369,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     // Refuse a size that no log can have, for example 0: many calculations divide by it.
     check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
     let reserved = fields.u64();
-    if reserved > MOST_RESERVED {
+    if reserved != 0 {
         return Err(Fault::Reserved(reserved));
     }
     let has_file = fields.flag();
@@ -397,7 +385,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     let origin = Origin { file: has_file.then_some(file), home, buffer };
     fields.skip_to(LIST_AT);
     let count = fields.u64();
-    if count > MOST_EPOCHS as u64 {
+    if count > MAX_EPOCHS as u64 {
         return Err(Fault::Damaged);
     }
     if state.clean {
@@ -413,19 +401,17 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     fields.skip_to(epochs_end);
     state.cursors = fields.cursors()?;
     let cursors_end = epochs_end + 8 + state.cursors.len() * CURSOR_BYTES;
-    if !state.cursors.is_empty() && cursors_end > BASES_AT {
+    if cursors_end > BASES_AT {
         return Err(Fault::Damaged);
     }
-    if epochs_end <= BASES_AT {
-        fields.skip_to(BASES_AT);
-        let count = fields.u64();
-        if count > MAX_BASES as u64 {
-            return Err(Fault::Damaged);
-        }
-        let mut base =
-            || EpochBase { end_before: Lsn::new(fields.u64()), base: Lsn::new(fields.u64()) };
-        state.bases = (0..count).map(|_| base()).collect();
+    fields.skip_to(BASES_AT);
+    let count = fields.u64();
+    if count > MAX_BASES as u64 {
+        return Err(Fault::Damaged);
     }
+    let mut base =
+        || EpochBase { end_before: Lsn::new(fields.u64()), base: Lsn::new(fields.u64()) };
+    state.bases = (0..count).map(|_| base()).collect();
     Ok(Meta { state, origin, generation, is_copy: false })
 }
 

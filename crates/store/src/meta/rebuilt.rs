@@ -16,9 +16,10 @@ use crate::segment::header::{self, LogOf};
 /// Identity of a log, the bytes of its segments, and its codec.
 type Log = ([u8; 16], u64, Option<CodecId>);
 
-/// The state of the log in `folder`; `None` where no segment has a header that says whose it is.
+/// Returns the state of the log in `folder`, as the headers of its segments give it, or `None` if
+/// none of them validates.
 ///
-/// Where segments of several logs lie in the folder, it is that of the most.
+/// If segments of several logs lie in the folder, the state is that of the log with the most.
 pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
     let present = folder.segment_numbers(1)?;
     // With the lowest header and how many there are.
@@ -36,8 +37,9 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
     }))
 }
 
-/// The first segment of a log whose lowest valid header is `lowest`: files right below that one, or
-/// right below the end of the epoch that it names, were segments whose headers are damaged.
+/// Returns the first segment of a log whose lowest valid header is `lowest`. Files right below that
+/// one, or right below the end of the epoch that it names, count as segments whose headers are
+/// damaged.
 pub(crate) fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
     let is_present = |number: &u64| present.binary_search(number).is_ok();
     let ended = lowest.predecessor.and_then(|before| before.end.as_u64().checked_sub(1));
@@ -47,7 +49,8 @@ pub(crate) fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u
     first - damaged
 }
 
-/// The header of segment `number`, and the log that it belongs to, if it validates.
+/// Returns the header of segment `number`, and the log that it belongs to, or `None` if it does not
+/// validate or cannot be read.
 fn header_of(folder: &Folder, number: u64) -> Result<Option<(Log, SegmentHeader)>> {
     let block = match folder.header_block(number) {
         // As one that does not validate.

@@ -54,7 +54,7 @@ fn block(head: u64, generation: u64) -> Block {
     encode(&meta(sample(head), generation))
 }
 
-/// An empty folder, and the path of the meta file in it.
+/// Makes an empty folder. Returns also the path of the meta file in it.
 fn empty() -> (TempDir, Folder, PathBuf) {
     let temp = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
@@ -102,7 +102,8 @@ fn a_saved_state_survives_damage_of_either_copy() {
     }
 }
 
-/// A block of a medium can hold several of the file system's, wherever the file begins in it.
+/// Checks all alignments: a block of the medium can hold several of the file system's, wherever the
+/// file begins in it.
 #[test]
 fn a_saved_state_survives_the_loss_of_any_block_of_16_kib() {
     let (_temp, folder, path) = empty();
@@ -128,7 +129,8 @@ fn the_greater_generation_counts() {
     assert_eq!((found(&folder).state, found(&folder).generation), (sample(128), 3));
 }
 
-/// What another process has written may not be on the medium, though it reads right.
+/// Checks that no process goes on with another one's file: what that process has written may not be
+/// on the medium, though it reads right.
 #[cfg(unix)]
 #[test]
 fn each_open_writes_a_new_file_and_later_saves_write_both_copies_of_it() {
@@ -147,27 +149,6 @@ fn each_open_writes_a_new_file_and_later_saves_write_both_copies_of_it() {
     assert_eq!(bytes[..BLOCK_BYTES], bytes[COPY_STRIDE as usize..]);
     assert!(!temp.path().join(META_TEMP).exists());
     drop(kept);
-}
-
-#[test]
-fn files_with_copies_right_behind_each_other_are_read() {
-    for copies in [[block(64, 2), block(0, 1)], [[0; BLOCK_BYTES], block(64, 2)]] {
-        let (_temp, folder, path) = empty();
-        fs::write(&path, copies.concat()).unwrap();
-        assert_eq!(found(&folder).state, sample(64));
-        open(&folder).save(&sample(128)).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), META_BYTES);
-        assert_eq!(found(&folder).state, sample(128));
-    }
-}
-
-#[test]
-fn a_block_from_before_there_were_origins_and_lists_has_none() {
-    let state = State { epochs: Vec::new(), ..sample(0) };
-    let whole = encode(&meta(state.clone(), 4));
-    let early = Writer::new(MAGIC).bytes(&whole[24..RESERVED_AT + 8]).seal();
-    let found = decode(&early).unwrap();
-    assert_eq!((found.state, found.origin, found.generation), (state, Origin::default(), 4));
 }
 
 #[test]
@@ -195,7 +176,8 @@ fn epochs(count: u64) -> Vec<EpochExtent> {
     (1..=count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect()
 }
 
-/// The beginning of a block up to the end of a list of `count` epochs, whether or not it has room.
+/// Returns the beginning of a block up to the end of a list of `count` epochs, whether or not the
+/// block has room for it.
 fn with_epochs(count: u64) -> Writer {
     let block = Writer::new(MAGIC).bytes(&block(0, 1)[24..LIST_AT]).u64(count);
     epochs(count).iter().fold(block, |block, epoch| {
@@ -262,13 +244,6 @@ fn cursors_that_reach_over_the_bases_count_as_damage() {
     assert_eq!(decode(&long), Err(Fault::Damaged));
 }
 
-/// Up to the end of the block, where a later build has bases.
-#[test]
-fn the_longest_list_of_an_earlier_build_is_read() {
-    let state = decode(&with_epochs(MOST_EPOCHS as u64).seal()).unwrap().state;
-    assert_eq!((state.epochs.len(), state.bases.len()), (119, 0));
-}
-
 #[test]
 fn cursors_that_no_log_can_have_count_as_damage() {
     let two = cursors(2);
@@ -293,7 +268,7 @@ fn codec(name: &[u8]) -> Option<CodecId> {
     CodecId::from_bytes(padded, [9; 16])
 }
 
-/// The offsets of docs/format.md.
+/// Checks the offsets of docs/format.md.
 #[test]
 fn a_codec_comes_back_and_has_its_place_in_the_block_and_its_feature_bit() {
     for name in [&b"lz4"[..], &[b'x'; 32]] {
@@ -310,7 +285,7 @@ fn a_codec_comes_back_and_has_its_place_in_the_block_and_its_feature_bit() {
     assert_eq!(block(0, 1)[16..20], [0; 4]);
 }
 
-/// Neither an empty name, nor one with a zero byte, nor one that is no UTF-8.
+/// Checks an empty name, one with a zero byte, and one that is not UTF-8.
 #[test]
 fn a_name_that_no_codec_has_counts_as_damage() {
     let whole = encode(&meta(State { codec: codec(b"lz4"), ..sample(0) }, 1));
@@ -329,7 +304,7 @@ fn no_list_lies_beside_a_cleared_flag() {
     assert_eq!(decoded(&state), State { epochs: Vec::new(), ..state });
 }
 
-/// The offsets of docs/format.md, and zeros between the other fields and the list.
+/// Checks the offsets of docs/format.md, and the zeros between the other fields and the list.
 #[test]
 fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     let block = block(0, 1);
@@ -339,11 +314,11 @@ fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     assert_eq!((field(&block, 256), found), (2, second));
     let old = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).seal();
     assert_eq!(decode(&old).unwrap().state.epochs, []);
-    let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MOST_EPOCHS as u64 + 1);
+    let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MAX_EPOCHS as u64 + 1);
     assert_eq!(decode(&endless.seal()), Err(Fault::Damaged));
 }
 
-/// A bit of the list is as much worth as any other of its copy.
+/// Checks that damage of the list counts as damage of the copy, as it does in any other field.
 #[test]
 fn a_copy_whose_list_is_damaged_counts_as_damaged() {
     let (_temp, folder, path) = empty();
@@ -354,7 +329,7 @@ fn a_copy_whose_list_is_damaged_counts_as_damaged() {
     assert_eq!(read(&folder).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// A whole block with another value in the field at 120.
+/// Returns a whole block with `value` in the field at 120.
 fn with_reserved(block: Block, value: u64) -> Block {
     Writer::new(MAGIC)
         .bytes(&block[24..RESERVED_AT])
@@ -369,8 +344,7 @@ fn what_is_wrong_with_the_file_decides_the_kind() {
     let mut damaged = whole;
     damaged[50] ^= 1;
     let newer = with_version(whole, 9);
-    let other_way = with_reserved(whole, 2);
-    assert!(decode(&with_reserved(whole, 1)).is_ok());
+    let other_way = with_reserved(whole, 1);
     let foreign = [b'x'; BLOCK_BYTES];
     let cases = [
         (vec![damaged, damaged], ErrorKind::Corrupt),
@@ -385,7 +359,12 @@ fn what_is_wrong_with_the_file_decides_the_kind() {
     ];
     for (copies, kind) in cases {
         let (_temp, folder, path) = empty();
-        fs::write(path, copies.concat()).unwrap();
+        let mut bytes = Vec::new();
+        for (number, copy) in copies.iter().enumerate() {
+            bytes.resize(number * COPY_STRIDE as usize, 0);
+            bytes.extend_from_slice(copy);
+        }
+        fs::write(path, bytes).unwrap();
         assert_eq!(read(&folder).unwrap_err().kind(), kind);
     }
 }

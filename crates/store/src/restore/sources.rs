@@ -224,8 +224,9 @@ impl Sources {
         broken(text, at, number).at_path(self.file_of(origin, number)).with_advice(advice)
     }
 
-    /// Names the first archived file at or above the end of the records whose header does not
-    /// validate. No segment of the sources goes on at that end.
+    /// Returns the error that names the first archived file at or above the end of the records
+    /// whose header does not validate. Returns `None` if there is no such file, or a segment of the
+    /// sources goes on at that end.
     fn unknown_above(&self, end: Lsn) -> Option<Error> {
         let number = end.segment(self.state.segment_bytes);
         let is_end = match &self.log {
@@ -246,7 +247,7 @@ impl Sources {
         Some(error.with_advice(IS_IT_A_SEGMENT))
     }
 
-    /// Names the segments from that of `at` on, below `next`.
+    /// Returns the error that names the missing segments, from that of `at` on, below `next`.
     fn missing(&self, at: Lsn, next: u64) -> Error {
         let State { segment_bytes, .. } = self.state;
         let number = at.segment(segment_bytes);
@@ -264,8 +265,9 @@ impl Sources {
         broken(text, at, number).at_path(place).with_advice(RESTORE_BELOW)
     }
 
-    /// Names the file that should have the header of which `error` says that it is missing: the one
-    /// right below, if its header does not validate.
+    /// Adds to `error`, which reports that a header is missing, the file that should have this
+    /// header: the segment right below, if its header does not validate, or else the stray file in
+    /// its place.
     pub(super) fn name_break(&self, error: Error) -> Error {
         let below = error.lsn().map_or(0, |at| at.segment(self.state.segment_bytes));
         let Some(number) = below.checked_sub(1) else { return error };
@@ -278,7 +280,7 @@ impl Sources {
         }
     }
 
-    /// The file with the name of a segment that no source has.
+    /// Returns the stray file with the name of segment `number`, if no source has that segment.
     fn stray_in_place_of(&self, number: u64) -> Option<PathBuf> {
         let name = segment_name(number);
         let is_missing = !self.segments.contains_key(&number);

@@ -80,7 +80,7 @@ impl Handshake {
         self.word.wake_all();
     }
 
-    /// A disk puts the round off: the next tail asks again.
+    /// Puts the round off, as the disk asks. The next tail asks again.
     pub(crate) fn put_off(&self) {
         // AcqRel: as in `finish_round`.
         self.next_work.swap(AT_ONCE, Ordering::AcqRel);
@@ -91,8 +91,8 @@ impl Handshake {
         self.next_work.load(Ordering::Relaxed) == AT_ONCE
     }
 
-    /// A round is done, and there is work again at the tail `next`. Returns whether the tail has
-    /// come that far already.
+    /// Ends a round after which there is work again at the tail `next`. Returns whether the tail
+    /// has come that far already.
     #[must_use]
     pub(crate) fn finish_round(&self, next: Lsn) -> bool {
         // AcqRel: either the leader sees the value, or this thread sees the leader's tail [P8].

@@ -28,7 +28,7 @@ use crate::block::{Block, Fault, Magic, Reader, Writer};
 const MAGIC: Magic = *b"PALISEGM";
 const CODEC_AT: usize = 104;
 
-/// The block that says `header`, of a segment of `log`.
+/// Encodes `header`, of a segment of `log`, as a block.
 pub(crate) fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
     let predecessor = header.predecessor.unwrap_or_default();
     Writer::new(MAGIC)
@@ -64,7 +64,7 @@ pub(crate) enum HeaderFault {
 }
 
 impl HeaderFault {
-    /// Whether a later version of Palisade wrote the block.
+    /// Returns whether a later version of Palisade wrote the block.
     pub(crate) fn is_unsupported(&self) -> bool {
         matches!(self, HeaderFault::Block(fault) if fault.is_unsupported())
     }
@@ -111,7 +111,7 @@ pub(crate) fn decode(
     Ok(SegmentHeader { number, base, epoch, salt, predecessor })
 }
 
-/// The log that a header belongs to.
+/// Returns the log that the header in `block` belongs to. Does not check the other fields.
 pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, Fault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let uuid = Uuid(fields.array());
@@ -123,7 +123,8 @@ pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, Fault> {
     Ok(LogOf { uuid, segment_bytes, codec: fields.codec()? })
 }
 
-/// The number of the segment that a header belongs to.
+/// Returns the number of the segment that the header in `block` belongs to. Does not check the
+/// other fields.
 pub(crate) fn number_of(block: &[u8]) -> Result<u64, Fault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let _uuid: [u8; 16] = fields.array();

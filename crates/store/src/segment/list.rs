@@ -14,7 +14,7 @@ use crate::folder::{Folder, segment_name};
 pub(crate) const READ_HEADER: &str = "read the segment's header";
 
 impl Segments {
-    /// All segments in the folder with what their headers say.
+    /// Returns all segments in the folder, with what their headers say.
     pub(crate) fn list(&self) -> Result<Vec<Segment>> {
         self.list_from(0).map(|(_, segments)| segments)
     }
@@ -30,7 +30,7 @@ impl Segments {
         Ok((numbers, segments))
     }
 
-    /// The numbers of all segments in the folder, ascending.
+    /// Returns the numbers of all segments in the folder, ascending.
     pub(super) fn numbers(&self) -> Result<Vec<u64>> {
         if let Some(found) = self.found.lock().as_ref() {
             return Ok(found.clone());
@@ -38,8 +38,8 @@ impl Segments {
         self.folder.segment_numbers(self.shape.segment_bytes)
     }
 
-    /// As `numbers`, for a caller that changes the segments: later calls of `numbers` list the
-    /// folder.
+    /// Returns what `numbers` does, for a caller that changes the segments: later calls of
+    /// `numbers` list the folder.
     pub(super) fn numbers_to_change(&self) -> Result<Vec<u64>> {
         let numbers = self.numbers();
         *self.found.lock() = None;
@@ -63,7 +63,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Segment `number` with what its header says.
+    /// Returns segment `number` with what its header says, or `None` if there is no such segment.
     pub(super) fn look(&self, number: u64) -> Result<Option<Segment>> {
         let Some(file) = self.file_to_read(number)? else { return Ok(None) };
         let block = file.read_header();

@@ -76,17 +76,17 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// What the headers of segments say of the log.
+    /// Returns what the headers of segments say of the log.
     pub(crate) fn log(&self) -> LogOf {
         LogOf { uuid: self.uuid, segment_bytes: self.segment_bytes, codec: self.codec }
     }
 
-    /// Whether files are written with zeros before the log comes to them.
+    /// Returns whether files are written with zeros before the log comes to them.
     pub(crate) fn does_zero(&self) -> bool {
         self.zero_fill && self.in_place
     }
 
-    /// The bytes of a segment's file.
+    /// Returns the length of a segment's file in bytes.
     pub(crate) fn file_bytes(&self) -> u64 {
         LOG_AT + self.segment_bytes
     }
@@ -179,7 +179,7 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Whether this process opened the log; false in a forked child.
+    /// Returns whether this process opened the log. Returns false in a forked child.
     pub(crate) fn is_own(&self) -> bool {
         self.process.is_own()
     }
@@ -254,7 +254,7 @@ impl Segments {
         self.folder.check_file_size(LOG_AT + self.shape.segment_bytes)
     }
 
-    /// The failure that was kept.
+    /// Returns the failure that `fail` has kept, if there is one.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -334,7 +334,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether an epoch runs.
+    /// Returns whether this process has begun or resumed an epoch.
     pub(crate) fn has_epoch(&self) -> bool {
         self.maker.lock().epoch.is_some()
     }

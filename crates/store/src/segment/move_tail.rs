@@ -92,9 +92,9 @@ impl Segments {
         file.sync_data().map_err(unwritten)
     }
 
-    /// The header, and the old file's bytes below the part, which were durable and lie below the
-    /// head. Without an old file, one that the log buffer alone holds, the part begins with the
-    /// segment.
+    /// Copies the header, and the old file's bytes below the part, which were durable and lie below
+    /// the head. If only the log buffer has the segment, there is no old file: then this writes a
+    /// new header, and the part begins with the segment.
     fn copy_old(&self, file: &dyn DiskFile, name: &str, epoch: &Epoch, part: Part) -> Result<()> {
         let unwritten = |error| self.folder.error("write the copy of a segment", name, error);
         let base = self.start_of(part.number);

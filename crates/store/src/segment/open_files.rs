@@ -76,7 +76,8 @@ impl Drop for Zeroing<'_> {
 }
 
 impl Segments {
-    /// The file of segment `number`, kept open; `None` if there is no such segment.
+    /// Returns the file of segment `number`, and keeps it open. Returns `None` if there is no such
+    /// segment.
     pub(super) fn file(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
         if let Some(file) = self.files.read().get(&number) {
             return Ok(Some(Arc::clone(file)));
@@ -98,8 +99,8 @@ impl Segments {
         Some(Zeroing { segments: self, number, file })
     }
 
-    /// How far the log's bytes of segment `number` can be overwritten in place; `None` if there is
-    /// no such segment.
+    /// Returns how far the log's bytes of segment `number` can be overwritten in place, or `None`
+    /// if there is no such segment or its file cannot be opened.
     pub(crate) fn ready(&self, number: u64) -> Option<u64> {
         // A look at a segment that is being freed must not put its file back among the open ones.
         let _zeroing = self.zeroing.lock();
@@ -120,8 +121,8 @@ impl Segments {
         Ok(Some(file))
     }
 
-    /// While more than `MOST_OPEN` files are open, syncs and closes the oldest one below segment
-    /// `number`, in which the caller writes. Without the sync, no call would return an error of
+    /// Syncs and closes the oldest file below segment `number`, in which the caller writes, until
+    /// at most `MOST_OPEN` files are open. Without the sync, no call would return an error of
     /// write-back.
     pub(super) fn close_surplus_below(&self, number: u64) -> Result<()> {
         loop {

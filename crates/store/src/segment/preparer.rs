@@ -90,8 +90,8 @@ impl Preparer {
         }
     }
 
-    /// If the disk put a round off, asks the disk again, and runs the round if it answers `Now`.
-    /// On a real disk, too, a round can still run when `stop` begins.
+    /// Runs a round that the disk put off, if the disk now answers `Now`. On a real disk, too, a
+    /// round can still run when `stop` begins.
     fn finish_what_was_put_off(&self) {
         let shared = &self.shared;
         if shared.handshake.is_put_off() && self.background() == Background::Now {

@@ -64,13 +64,14 @@ pub struct ReleasedSegment<'a> {
 }
 
 impl ReleasedSegment<'_> {
-    /// The name of the segment's file. With the log's UUID it names these bytes for ever.
+    /// Returns the name of the segment's file. With the log's UUID it identifies these bytes for
+    /// ever.
     #[must_use]
     pub fn file_name(&self) -> String {
         segment_name(self.header.number)
     }
 
-    /// How many bytes [`reader`](ReleasedSegment::reader) gives.
+    /// Returns how many bytes [`reader`](ReleasedSegment::reader) gives.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         LOG_AT + self.end.bytes_since(self.header.base)
@@ -182,7 +183,8 @@ impl Segments {
         })
     }
 
-    /// Where the records of segment `number` end; its base or below, if it has none.
+    /// Returns where the records of segment `number` end. Returns its base or an LSN below, if it
+    /// has none.
     fn end_of_records(&self, number: u64) -> Lsn {
         let (base, end) = (self.start_of(number), self.start_of(number + 1));
         let dead = self.dead.lock();

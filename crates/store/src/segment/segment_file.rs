@@ -100,7 +100,7 @@ impl SegmentFile {
         })
     }
 
-    /// The same segment, zeroed `step_bytes` at a time.
+    /// Sets how many bytes a step zeroes.
     pub(crate) fn stepping(self, step_bytes: u64) -> SegmentFile {
         SegmentFile { step_bytes, ..self }
     }
@@ -147,7 +147,7 @@ impl SegmentFile {
         self.failed_sync.get().map_or(Ok(()), |failed| Err(failed.again()))
     }
 
-    /// The end of the bytes that can be overwritten in place.
+    /// Returns the end of the bytes that can be overwritten in place.
     pub(crate) fn ready(&self) -> u64 {
         let fill = self.fill.lock();
         fill.zeroed.max(fill.written)

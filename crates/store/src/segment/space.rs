@@ -11,8 +11,8 @@ use super::{Maker, Segments};
 use crate::folder::{segments_in, spares_in};
 
 impl Segments {
-    /// The files of segments and spares, and their bytes. Takes no lock: the thread that writes
-    /// asks, while the preparer may hold `maker` over a sync.
+    /// Counts the files of segments and spares, and their bytes. Takes no lock, because the thread
+    /// that writes calls it while the preparer may hold `maker` over a sync.
     pub(crate) fn files_taken(&self) -> Result<FilesTaken> {
         let names = self.folder.names()?;
         let segments = segments_in(&names, self.shape.segment_bytes).len() as u64;
@@ -27,7 +27,7 @@ impl Segments {
         self.unlimited_below.fetch_max(to.as_u64(), Ordering::Relaxed);
     }
 
-    /// Whether segment `number` of the running epoch may pass the limit.
+    /// Returns whether segment `number` of the running epoch may pass the limit.
     pub(super) fn may_exceed(&self, number: u64) -> MayExceed {
         // Relaxed: as above.
         let below = Lsn::new(self.unlimited_below.load(Ordering::Relaxed));

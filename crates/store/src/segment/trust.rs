@@ -190,7 +190,7 @@ mod tests {
     use crate::tests::support::segments;
     use crate::tests::test_disk::TestDisk;
 
-    /// A reserve that cannot be opened for lack of a descriptor is as good as before.
+    /// Checks that the log keeps a reserve that it could not open: no call has changed the file.
     #[test]
     fn a_lack_of_a_file_descriptor_leaves_the_reserve_as_it_is() {
         let test_disk = TestDisk::new();

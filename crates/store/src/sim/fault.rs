@@ -56,7 +56,8 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// Whether calls of this kind have an index, because they change something or sync.
+    /// Returns whether calls of this kind have an index. All do that change something or sync,
+    /// except `Discard`.
     pub(super) fn is_counted(self) -> bool {
         use CallKind::{Discard, Lock, Look, Map, Open, Read};
         !matches!(self, Read | Open | Map | Look | Lock | Discard)
@@ -129,43 +130,44 @@ enum When {
 }
 
 impl Fault {
-    /// At the call with the index `call`, if that is of a kind that it can hit.
+    /// Makes a fault at the call with the index `call`, if that is of a kind that it can hit.
     #[must_use]
     pub fn at(call: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: None, when: When::At(call), times_left: 1 }
     }
 
-    /// At the call of kind `only` before which `skipped` others of that kind come.
+    /// Makes a fault at the call of kind `only` before which `skipped` others of that kind come.
     #[must_use]
     pub fn nth(only: CallKind, skipped: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: Some(only), when: When::After(skipped), times_left: 1 }
     }
 
-    /// At every call of kind `only`.
+    /// Makes a fault at every call of kind `only`.
     #[must_use]
     pub fn all(only: CallKind, kind: FaultKind) -> Fault {
         Fault { kind, only: Some(only), when: When::After(0), times_left: u64::MAX }
     }
 
-    /// At one in `one_in` of the calls that it can hit, by the disk's generator; 0 counts as 1.
+    /// Makes a fault at one in `one_in` of the calls that it can hit, by the disk's generator; 0
+    /// counts as 1.
     #[must_use]
     pub fn rate(one_in: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: None, when: When::OneIn(one_in), times_left: u64::MAX }
     }
 
-    /// The same fault for calls of kind `only`.
+    /// Limits the fault to calls of kind `only`.
     #[must_use]
     pub fn only(self, only: CallKind) -> Fault {
         Fault { only: Some(only), ..self }
     }
 
-    /// The same fault, `count` times at most.
+    /// Limits the fault to `count` calls.
     #[must_use]
     pub fn times(self, count: u64) -> Fault {
         Fault { times_left: count, ..self }
     }
 
-    /// Whether this call is hit.
+    /// Returns what goes wrong in this call, if the fault hits it. Counts the call.
     pub(super) fn hits(
         &mut self,
         call: CallKind,

@@ -52,7 +52,7 @@ impl IntoStore for &FaultDisk {
 }
 
 impl FaultDisk {
-    /// A layer over `below` without any fault.
+    /// Makes a layer over `below` without any fault.
     #[must_use]
     pub fn new(below: Arc<dyn Disk>) -> FaultDisk {
         FaultDisk { below, gate: Arc::default() }
@@ -73,7 +73,7 @@ impl FaultDisk {
         self.set_after(0, calls, effect);
     }
 
-    /// As [`set`](FaultDisk::set), but the next `skipped` calls pass.
+    /// Does what [`set`](FaultDisk::set) does, but lets the next `skipped` calls pass.
     pub fn set_after(&self, skipped: usize, calls: Calls, effect: Effect) {
         let mut plan = self.gate.plan.lock();
         let state = plan.of(calls);

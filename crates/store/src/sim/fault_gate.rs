@@ -171,7 +171,8 @@ impl Gate {
     }
 }
 
-/// A call that writes nothing.
+/// Makes a call that writes nothing. For a write or sync of a segment by the preparer, the target
+/// is `Zeros`.
 pub(super) fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
     let is_background = std::thread::current().name() == Some("palisade-prepare");
     let is_zeros = is_background
@@ -181,7 +182,7 @@ pub(super) fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
     Call { kind, target, name, offset: 0, len: 0, pieces: &[], grows: false, is_background }
 }
 
-/// What a call to the file `name` is made to.
+/// Returns what a call to the file `name` is made to.
 pub(super) fn target(is_memory: bool, name: &str) -> Target {
     match name {
         _ if is_memory => Target::Buffer,

@@ -61,7 +61,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// The name of the file that it is about, the new one of a rename.
+    /// Returns the name of the file that the loss is about; of a rename, the new one.
     #[must_use]
     pub fn file(&self) -> &str {
         match self {
@@ -74,8 +74,8 @@ impl Loss {
         }
     }
 
-    /// Whether it is a sector: of everything else the only fates are `Keep` and `Drop`, and of
-    /// growth also `Tear`.
+    /// Returns whether the loss is of a sector. Any other loss has only the fates `Keep` and
+    /// `Drop`, and that of growth also `Tear`.
     #[must_use]
     pub fn is_sector(&self) -> bool {
         matches!(self, Loss::Sector { .. })
@@ -102,7 +102,7 @@ pub enum Fate {
 }
 
 impl World {
-    /// Power is lost, and comes back. `choose` is asked for the fate of each loss.
+    /// Loses power, and turns it on again. `choose` returns the fate of each loss.
     pub(super) fn lose_power(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.lose_memory();
@@ -111,15 +111,17 @@ impl World {
         self.revive();
     }
 
-    /// The file system goes, and is mounted again in the same boot.
+    /// Ends the file system, and mounts it again in the same boot. `choose` returns the fate of
+    /// each loss.
     pub(super) fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.trace.event("the file system is mounted again");
         self.revive();
     }
 
-    /// The fates at an orderly end: everything is kept but what a failed write-back has forgotten.
-    /// A file system that has shut down writes nothing more, however orderly the end is.
+    /// Returns the fates at an orderly end: everything is kept but what a failed write-back has
+    /// forgotten. A file system that has shut down writes nothing more, so its fates are by chance,
+    /// as at a power loss.
     pub(super) fn fates_of_an_orderly_end(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
         self.trace.event("the system ends in good order");
         let mut temper = self.is_shut_down.then(|| Temper::new(self.chance.next()));
@@ -130,14 +132,13 @@ impl World {
         }
     }
 
-    /// Fates by the generator, of some temper that differs from loss to loss.
+    /// Returns fates by the generator, of a temper that differs between power losses.
     pub(super) fn fates_by_chance(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
         let mut temper = Temper::new(self.chance.next());
         move |loss| temper.fate(&loss)
     }
 
-    /// The process is gone, and the page cache with it. `choose` is asked what of it the medium
-    /// has.
+    /// Ends the process, and drops the page cache. `choose` returns what of it is on the medium.
     fn lose_page_cache(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.die();
         let mut keeps = Vec::new();
@@ -158,8 +159,8 @@ impl World {
         self.collect();
     }
 
-    /// Everything that a power loss decides over: the pending changes of names first, then file by
-    /// file, with the file.
+    /// Returns everything that a power loss decides over: the pending changes of names first, then
+    /// the losses of each file, with the file.
     pub(super) fn losses(&mut self) -> Vec<(Option<NodeId>, Loss)> {
         self.nodes.values_mut().for_each(Node::absorb);
         let pending = self.names.pending.iter();
@@ -212,7 +213,7 @@ impl Node {
         losses
     }
 
-    /// What the medium has of the file after the power loss becomes the file.
+    /// Makes what the medium has after the power loss the content of the file.
     fn lose(&mut self, fates: &[(Loss, Fate)], garbles_blocks: bool, chance: &mut Chance) {
         let sector_of = |loss: &Loss| match loss {
             Loss::Sector { offset, .. } => Some(*offset as usize / SECTOR),
@@ -272,7 +273,8 @@ fn settle(image: &mut [u8], at: usize, dirty: &Dirty, fate: Fate, chance: &mut C
     }
 }
 
-/// Arbitrary bytes from `from` on in the sector at `at`.
+/// Writes arbitrary bytes over the sector at `at`, from its byte `from` on, up to the end of the
+/// sector or of its block. If `garbles_block`, writes them over the whole block.
 fn garble(image: &mut [u8], at: usize, from: usize, garbles_block: bool, chance: &mut Chance) {
     let block_end = (at / BLOCK + 1) * BLOCK;
     let (start, end) = match (garbles_block, chance.is(1, 2)) {

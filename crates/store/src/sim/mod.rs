@@ -121,44 +121,44 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk whose decisions `seed` fixes. Overwrites are powersafe (M1) and in place.
+    /// Makes an empty disk whose decisions `seed` fixes. Overwrites are powersafe (M1) and in
+    /// place.
     #[must_use]
     pub fn new(seed: u64) -> SimDisk {
         SimDisk { seed, world: Arc::new(Mutex::new(World::new(seed))) }
     }
 
-    /// The same disk without assumption M1: power loss may turn the whole block of 4096 bytes
-    /// that a write touched into garbage, what was synced before included. Logs need
-    /// `pad_to_block` there.
+    /// Drops assumption M1: power loss may turn the whole block of 4096 bytes that a write touched
+    /// into garbage, also bytes that were synced before. Logs need `pad_to_block` there.
     #[must_use]
     pub fn without_powersafe_overwrite(self) -> SimDisk {
         self.world.lock().medium.garbles_blocks = true;
         self
     }
 
-    /// The same disk with a file system that writes each block to a new place: nothing is zeroed or
-    /// recycled, and every write needs free space.
+    /// Makes the file system write each block to a new place: nothing is zeroed or recycled, and
+    /// every write needs free space.
     #[must_use]
     pub fn copy_on_write(self) -> SimDisk {
         self.world.lock().medium.copies_on_write = true;
         self
     }
 
-    /// The same disk with a file system that treats failed write-back in another way.
+    /// Sets how the file system treats failed write-back. Default [`WriteBackFailure::KeepsPages`].
     #[must_use]
     pub fn failing_as(self, failure: WriteBackFailure) -> SimDisk {
         self.world.lock().medium.failure = failure;
         self
     }
 
-    /// The same disk on a system without a memory file system: the log buffer lies on the heap.
+    /// Removes the memory file system: the log buffer lies on the heap.
     #[must_use]
     pub fn without_memory(self) -> SimDisk {
         self.world.lock().medium.lacks_memory = true;
         self
     }
 
-    /// The seed of [`new`](SimDisk::new) or [`fork`](SimDisk::fork).
+    /// Returns the seed of [`new`](SimDisk::new) or [`fork`](SimDisk::fork).
     #[cfg(test)]
     pub(crate) fn seed(&self) -> u64 {
         self.seed
@@ -211,8 +211,8 @@ impl SimDisk {
         Ok(report)
     }
 
-    /// How many calls there were that change something or sync: the index of the next one. Calls
-    /// that only read, open, map or lock have none. The count goes on over all process runs.
+    /// Returns how many calls there were that change something or sync: the index of the next one.
+    /// Calls that only read, open, map or lock have none. The count goes on over all process runs.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.world.lock().calls
@@ -221,11 +221,38 @@ impl SimDisk {
     /// Makes the process die at the call with the index `call`: it is done, done in part or not
     /// done, it fails, and so does every later call of the present run. A restart or power loss
     /// cancels it.
+    ///
+    /// ```rust
+    /// # fn main() -> palisade::Result<()> {
+    /// use palisade::{Options, Wal, sim::SimDisk};
+    ///
+    /// let options = Options::new().segment_bytes(4096).buffer_bytes(4096);
+    /// let open = |disk: &SimDisk| Wal::with_store(disk, options.clone());
+    ///
+    /// let (mut call, mut is_done) = (0, false);
+    /// while !is_done {
+    ///     let disk = SimDisk::new(7);
+    ///     disk.crash_at(call);
+    ///     // The engine's work; it ends where the process dies.
+    ///     let acknowledged = open(&disk).and_then(|wal| wal.commit(b"record"));
+    ///     is_done = !disk.is_dead();
+    ///     for fate in 0..3 {
+    ///         let after = disk.fork(call * 3 + fate);
+    ///         after.lose_power();
+    ///         let wal = open(&after)?;
+    ///         if let Ok(lsn) = acknowledged {
+    ///             assert_eq!(wal.get(lsn)?.data(), b"record", "seed 7, call {call}, fate {fate}");
+    ///         }
+    ///     }
+    ///     call += 1;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn crash_at(&self, call: u64) {
         self.world.lock().crash_at = Some(call);
     }
 
-    /// Whether the process has died.
+    /// Returns whether the process has died.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.world.lock().is_dead
@@ -244,101 +271,104 @@ impl SimDisk {
         world.trace.event("another process begins");
     }
 
-    /// Power is lost, by the disk's generator, and comes back: another boot, another process.
+    /// Loses power, by the disk's generator, and turns it on again: another boot, another process.
     pub fn lose_power(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_by_chance();
         world.lose_power(&mut fates);
     }
 
-    /// Power is lost, as `choose` says of each [`Loss`], and comes back: another boot, another
-    /// process. Names come first, then the files in the order of their names, each with its
-    /// emptying, its growth and its sectors.
+    /// Loses power, with the fate of each [`Loss`] that `choose` returns, and turns it on again:
+    /// another boot, another process. Names come first, then the files in the order of their names,
+    /// each with its emptying, its growth and its sectors.
     pub fn lose_power_choosing(&self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.world.lock().lose_power(choose);
     }
 
-    /// The system shuts down in good order and starts again: another boot, another process, after
-    /// a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a failed
-    /// write-back has forgotten. A file system that has shut down loses as with the power.
+    /// Shuts the system down in good order, and starts it again: another boot, another process,
+    /// after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a
+    /// failed write-back has forgotten. A file system that has shut down loses as in a power loss.
     pub fn reboot(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_of_an_orderly_end();
         world.lose_power(&mut fates);
     }
 
-    /// The file system is unmounted in good order and mounted again in the same boot; another
+    /// Unmounts the file system in good order, and mounts it again in the same boot; another
     /// process, after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but
-    /// what a failed write-back has forgotten. A file system that has shut down loses as with the
-    /// power.
+    /// what a failed write-back has forgotten. A file system that has shut down loses as in a power
+    /// loss.
     pub fn remount(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_of_an_orderly_end();
         world.remount(&mut fates);
     }
 
-    /// The file system is lost as with the power, by the disk's generator, and mounted again in the
-    /// same boot: it shut down, or its device is an image of the old one. Another process begins.
+    /// Makes the file system lose what it would lose with the power, by the disk's generator, and
+    /// mounts it again in the same boot: it shut down, or its device is an image of the old one.
+    /// Another process begins.
     pub fn crash_file_system(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_by_chance();
         world.remount(&mut fates);
     }
 
-    /// Whether the file system has shut down ([`WriteBackFailure::ShutsDown`]).
+    /// Returns whether the file system has shut down ([`WriteBackFailure::ShutsDown`]).
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.world.lock().is_shut_down
     }
 
-    /// How often write-back has failed so far, in a sync or in the background, over all process
-    /// runs.
+    /// Returns how often write-back has failed so far, in a sync or in the background, over all
+    /// process runs.
     #[must_use]
     pub fn write_back_failures(&self) -> u64 {
         self.world.lock().write_back_failures
     }
 
-    /// How often [`FaultKind::DropPages`] has dropped pages right before a read, over all process
-    /// runs.
+    /// Returns how often [`FaultKind::DropPages`] has dropped pages right before a read, over all
+    /// process runs.
     #[must_use]
     pub fn pages_dropped_at_reads(&self) -> u64 {
         self.world.lock().pages_dropped_at_reads
     }
 
-    /// How many files have a failure of write-back that no sync has reported: the next sync of each
-    /// fails.
+    /// Returns how many files have a failure of write-back that no sync has reported: the next sync
+    /// of each fails.
     #[must_use]
     pub fn unreported_failures(&self) -> usize {
         self.world.lock().nodes.values().filter(|node| node.has_unreported).count()
     }
 
-    /// Write-back of some file that has unsynced bytes fails in the background.
+    /// Makes write-back of some file that has unsynced bytes fail in the background. Does nothing
+    /// if there is no such file.
     pub fn fail_write_back(&self) {
         self.world.lock().fail_some_write_back();
     }
 
-    /// The system drops all pages that a failed write-back left clean; otherwise it does so now and
-    /// then, by the disk's generator.
+    /// Drops all pages that a failed write-back left clean. Without this call the system drops them
+    /// now and then, by the disk's generator.
     pub fn drop_pages(&self) {
         self.world.lock().drop_pages();
     }
 
-    /// What a power loss would decide over, in the order in which it would ask.
+    /// Returns what a power loss would decide over, in the order in which it would ask.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
         self.world.lock().losses().into_iter().map(|(_, loss)| loss).collect()
     }
 
-    /// How many sectors no completed sync covers, those of mapped memory included.
+    /// Returns how many sectors no completed sync covers. The log buffer has none, because no
+    /// device is below it.
     #[must_use]
     pub fn unsynced_sectors(&self) -> usize {
         self.losses().iter().filter(|loss| loss.is_sector()).count()
     }
 
-    /// Another disk in the same state, whose process has died at this moment, and with chances of
-    /// its own that `seed` and this disk's past fix. With the same `seed`, the same losses often
-    /// get the same fate at whichever call the process died, so use another one for each call. The
-    /// copy has this disk's capacity and none of its faults.
+    /// Returns another disk in the same state, whose process has died at this moment. `seed` and
+    /// this disk's past fix its chances. With the same `seed`, the same losses often get the same
+    /// fate at whichever call the process died, so use another one for each call. The copy has this
+    /// disk's capacity and none of its faults.
     #[must_use]
     pub fn fork(&self, seed: u64) -> SimDisk {
         let world = self.world.lock().fork(seed);
@@ -351,7 +381,7 @@ impl SimDisk {
         self.world.lock().faults.push(fault);
     }
 
-    /// How many faults wait for their calls.
+    /// Returns how many faults wait for their calls.
     #[doc(hidden)]
     #[must_use]
     pub fn waiting_faults(&self) -> usize {
@@ -376,14 +406,14 @@ impl SimDisk {
         world.capacity = Some(world.used());
     }
 
-    /// The last calls and events, a line each, calls with their indexes.
+    /// Returns the last calls and events, a line each, calls with their indexes.
     #[must_use]
     pub fn trace(&self) -> Vec<String> {
         self.world.lock().trace.lines()
     }
 
-    /// What the operating system shows of the file `name` in the log's folder. Here and below, a
-    /// name that begins at the root may lie in any folder.
+    /// Returns what the operating system shows of the file `name` in the log's folder. Here and
+    /// below, a name that begins at the root may lie in any folder.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         let mut world = self.world.lock();
@@ -412,13 +442,14 @@ impl SimDisk {
         world.trace.event(&format!("{name} is taken away"));
     }
 
-    /// The names of all files in the log's folder, in order, as the operating system shows them.
+    /// Returns the names of all files in the log's folder, in order, as the operating system shows
+    /// them.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         self.files_in(FOLDER)
     }
 
-    /// As [`files`](SimDisk::files), of the folder at a path that begins at the root.
+    /// Does what [`files`](SimDisk::files) does, for the folder at a path that begins at the root.
     #[must_use]
     pub fn files_in(&self, folder: &str) -> Vec<String> {
         let world = self.world.lock();
@@ -429,8 +460,8 @@ impl SimDisk {
         files.map(|(path, _)| name(path).to_owned()).collect()
     }
 
-    /// The files of log buffers, which lie in memory: each as a path that [`file`](SimDisk::file)
-    /// takes.
+    /// Returns the files of log buffers, which lie in memory, each as a path that
+    /// [`file`](SimDisk::file) takes.
     #[must_use]
     pub fn buffers(&self) -> Vec<String> {
         let world = self.world.lock();
@@ -438,7 +469,8 @@ impl SimDisk {
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the disk as the present process sees it, for `Options::open_on`. The log of
+    /// Returns the disk as the present process sees it, for `Options::open_on` and for the engine's
+    /// own files. Sync the folder in which you make a folder, too. The log of
     /// `Wal::with_store` and of [`repair`](SimDisk::repair) lies in the folder `/log`. All calls
     /// fail once the process is dead.
     #[must_use]
@@ -471,7 +503,7 @@ impl fmt::Debug for SimDisk {
     }
 }
 
-/// A path from the root as the store names it.
+/// Returns a path from the root as the store names it.
 fn absolute(path: &str) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }

@@ -30,7 +30,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The name that the change is about, the new one of a rename.
+    /// Returns the name that the change is about; of a rename, the new one.
     fn path(&self) -> &Path {
         match self {
             Change::Create { path, .. } | Change::Remove { path, .. } => path,
@@ -47,7 +47,7 @@ impl Change {
         }
     }
 
-    /// Whether the change takes the name `path` from `node`.
+    /// Returns whether the change takes the name `path` from `node`.
     fn frees(&self, path: &Path, node: NodeId) -> bool {
         match self {
             Change::Create { .. } => false,
@@ -73,7 +73,7 @@ impl Names {
         }
     }
 
-    /// Whether `path` is a folder; a root always is.
+    /// Returns whether `path` is a folder. A root always is.
     pub(super) fn is_folder(&self, path: &Path) -> bool {
         path.parent().is_none() || self.shown.get(path) == Some(&Entry::Folder)
     }
@@ -133,7 +133,7 @@ impl Names {
         self.stable.remove(path);
     }
 
-    /// Whether any run can still come to `node` by a name.
+    /// Returns whether any run can still come to `node` by a name.
     pub(super) fn can_reach(&self, node: NodeId) -> bool {
         let file = Entry::File(node);
         self.shown.values().any(|entry| *entry == file)
@@ -141,7 +141,7 @@ impl Names {
             || self.pending.iter().any(|change| change.node() == Some(node))
     }
 
-    /// The name of `node`, or the one that it had last.
+    /// Returns the name of `node`, or the one that it had last.
     pub(super) fn name_of(&self, node: NodeId) -> Option<&Path> {
         let last = self.pending.iter().rev().find(|change| change.node() == Some(node));
         key_of(&self.shown, node)
@@ -154,7 +154,8 @@ impl Names {
         self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
     }
 
-    /// Power is lost: of the pending changes those are kept that `keeps` says, by their index.
+    /// Applies a power loss: keeps the pending changes that `keeps` marks, by their index, and
+    /// those that they need.
     pub(super) fn lose(&mut self, keeps: &[bool]) {
         let changes = std::mem::take(&mut self.pending);
         let mut is_done = vec![false; changes.len()];
@@ -187,7 +188,8 @@ impl Names {
         }
     }
 
-    /// Whoever still has the name `path` on the medium, and has given it up since, moves on.
+    /// Applies the pending change by which the file that has the name `path` on the medium gives it
+    /// up. Does nothing if that file is `over`, which the rename replaces.
     fn make_way(
         &mut self,
         changes: &[Change],
@@ -204,7 +206,8 @@ impl Names {
         }
     }
 
-    /// What lies in a folder that is gone is gone. The memory file system is another one.
+    /// Drops what lies in a folder that is gone. Files in the memory file system stay, because it
+    /// is another one.
     fn drop_orphans(&mut self) {
         let mut kept = BTreeMap::new();
         // Folders come before what lies in them.
@@ -228,7 +231,7 @@ fn key_of(names: &BTreeMap<PathBuf, Entry>, node: NodeId) -> Option<&Path> {
     found.next().map(|(path, _)| path.as_path())
 }
 
-/// The last part of `path`.
+/// Returns the last part of `path`, or `/` for a root.
 pub(super) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("/")
 }

@@ -56,7 +56,7 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    /// The first byte that any of the unsynced writes touched.
+    /// Returns the first byte that any of the unsynced writes touched.
     pub(super) fn from(&self) -> usize {
         self.versions.iter().map(|version| version.from).min().unwrap_or(0)
     }
@@ -170,7 +170,7 @@ impl Node {
         self.cuts += 1;
     }
 
-    /// Whether it was emptied since the last sync.
+    /// Returns whether the file was emptied since the last sync.
     pub(super) fn is_cut(&self) -> bool {
         self.cuts != self.stable_cuts
     }
@@ -181,7 +181,8 @@ impl Node {
         SyncPoint { serial: self.serial, len: self.shown.len(), cuts: self.cuts }
     }
 
-    /// What was written before `point` is on the medium; what came after it is not, or is.
+    /// Completes a sync: what was written before `point` is on the medium, and later writes stay
+    /// unsynced. Does nothing if the file was emptied meanwhile.
     pub(super) fn end_sync(&mut self, point: SyncPoint) {
         self.syncing = self.syncing.saturating_sub(1);
         if point.cuts != self.cuts {
@@ -207,8 +208,8 @@ impl Node {
         });
     }
 
-    /// The write-back of the file fails: it reaches some sectors or none, and the others are
-    /// forgotten; blocks that were never on the medium are stuck.
+    /// Fails the write-back of the file: it reaches some sectors or none, and the others are
+    /// forgotten. Blocks that were never on the medium are stuck.
     pub(super) fn fail_write_back(&mut self, chance: &mut Chance) {
         self.absorb();
         let reaches_some = chance.is(1, 2);
@@ -236,7 +237,7 @@ impl Node {
         self.stuck.extend(missed.difference(&self.placed));
     }
 
-    /// Whether anything waits to be written back.
+    /// Returns whether anything waits to be written back.
     pub(super) fn is_dirty(&mut self) -> bool {
         self.absorb();
         self.dirty.values().any(|dirty| !dirty.is_forgotten)
@@ -246,7 +247,7 @@ impl Node {
         self.dirty.values().any(|dirty| dirty.is_forgotten)
     }
 
-    /// The system drops the pages that a failed write-back left clean: the medium's bytes show.
+    /// Drops the pages that a failed write-back left clean: the medium's bytes show.
     pub(super) fn drop_forgotten(&mut self) {
         self.absorb();
         let dirty = std::mem::take(&mut self.dirty).into_iter();
@@ -264,7 +265,7 @@ impl Node {
         self.stuck.clear();
     }
 
-    /// Whether no power loss can find what was written to `sector` on the medium.
+    /// Returns whether no power loss can find what was written to `sector` on the medium.
     pub(super) fn is_stuck(&self, sector: usize) -> bool {
         self.stuck.contains(&block_of(sector))
     }
@@ -295,7 +296,7 @@ impl Node {
         Ok(memory)
     }
 
-    /// A store to mapped memory.
+    /// Stores `bytes` to mapped memory, as the process does.
     #[cfg(test)]
     pub(super) fn store_mapped(&self, at: usize, bytes: &[u8]) {
         let mapping = self.mapping.as_ref().expect("the file is mapped");
@@ -331,7 +332,7 @@ impl Node {
         }
     }
 
-    /// The process ends: its stores are in the page cache, its handles and locks are gone.
+    /// Ends the process run: its stores are in the page cache, its handles and locks are gone.
     pub(super) fn end_run(&mut self) {
         self.absorb();
         self.mapping = None;
@@ -353,7 +354,7 @@ impl Node {
         self.mapping.take_if(|mapping| self.shown.len() < mapping.range.end);
     }
 
-    /// The blocks that are on the medium if the sectors `kept` reach it.
+    /// Returns the blocks that are on the medium if the sectors `kept` reach it.
     pub(super) fn placed_with(&self, kept: impl Iterator<Item = usize>) -> BTreeSet<usize> {
         if self.is_cut() {
             return (0..self.stable.len().div_ceil(BLOCK)).collect();
@@ -399,7 +400,8 @@ pub(super) fn put(image: &mut [u8], at: usize, sector: &[u8]) {
     }
 }
 
-/// A file of the real system's memory has no device that could fail.
+/// Unwraps the result of a call to a file of the real system's memory, which has no device that
+/// could fail.
 fn memory_file<T>(done: io::Result<T>) -> T {
     done.expect("a file in memory can be read and written")
 }

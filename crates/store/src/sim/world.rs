@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// A copy without a living process; its chances are another stream.
+    /// Returns a copy without a living process, whose chances are another stream.
     pub(super) fn fork(&self, seed: u64) -> World {
         let mut fork = World {
             crash_at: None,
@@ -97,7 +97,7 @@ impl World {
         fork
     }
 
-    /// The process stops here.
+    /// Ends the process, if it is alive.
     pub(super) fn die(&mut self) {
         if self.is_dead {
             return;
@@ -108,7 +108,7 @@ impl World {
         self.trace.event("the process dies");
     }
 
-    /// Another process begins.
+    /// Ends the process, and begins another run.
     pub(super) fn revive(&mut self) {
         self.die();
         self.run += 1;
@@ -158,7 +158,7 @@ impl World {
         Ok(step)
     }
 
-    /// A call that does all or nothing.
+    /// Makes a call that does all of `act` or nothing.
     pub(super) fn change<T>(
         &mut self,
         kind: CallKind,
@@ -218,7 +218,7 @@ impl World {
         Ok((node, self.next_handle))
     }
 
-    /// Power is gone: what lay in memory is.
+    /// Drops the files in memory, as a power loss does.
     pub(super) fn lose_memory(&mut self) {
         let paths: Vec<_> =
             self.names.shown.keys().filter(|path| is_in_memory(path)).cloned().collect();
@@ -314,12 +314,13 @@ impl World {
         })
     }
 
-    /// Whether a look at the file `id` cannot fail: no fault waits, and no device is below it.
+    /// Returns whether a call to the file `id` cannot fail: no fault waits, and no device is below
+    /// it.
     pub(super) fn is_safe(&mut self, id: NodeId) -> bool {
         self.faults.is_empty() && self.node(id).is_in_memory
     }
 
-    /// The file `id`; a handle or a name of the present run keeps it there.
+    /// Returns the file `id`. A handle or a name of the present run keeps it there.
     pub(super) fn node(&mut self, id: NodeId) -> &mut Node {
         self.nodes.entry(id).or_default()
     }
@@ -369,7 +370,7 @@ impl World {
         hit
     }
 
-    /// How many of `len` bytes at `offset` there is space for.
+    /// Returns how many of `len` bytes at `offset` there is space for.
     fn fitting(&mut self, id: NodeId, offset: usize, len: usize) -> usize {
         let Some(free) = self.free() else { return len };
         let room = (free / BLOCK as u64 * BLOCK as u64) as usize;
@@ -382,12 +383,13 @@ impl World {
         (offset + len).min(limit).saturating_sub(offset)
     }
 
-    /// Bytes that are free; `None` where there is no limit.
+    /// Returns how many bytes are free, or `None` if there is no limit.
     fn free(&self) -> Option<u64> {
         Some(self.capacity?.saturating_sub(self.used()))
     }
 
-    /// Bytes of all blocks that files have.
+    /// Returns the bytes of the blocks of all files that have a name or an open handle. A file in
+    /// memory takes none.
     pub(super) fn used(&self) -> u64 {
         let takes_space = |id: &NodeId, node: &Node| {
             let file = Entry::File(*id);
@@ -400,7 +402,6 @@ impl World {
     }
 }
 
-/// Whether `path` lies in the memory file system.
 fn is_in_memory(path: &Path) -> bool {
     path.parent() == Some(Path::new(MEMORY))
 }

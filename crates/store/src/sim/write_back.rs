@@ -27,7 +27,7 @@ impl World {
         self.after_failed_write_back(id);
     }
 
-    /// A sync of the file fails.
+    /// Fails the write-back of the file in a sync, which reports it.
     pub(super) fn fail_sync(&mut self, id: NodeId) {
         let node = self.nodes.entry(id).or_default();
         node.fail_write_back(&mut self.chance);

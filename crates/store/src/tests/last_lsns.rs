@@ -22,7 +22,7 @@ fn lsns(wal: &Wal) -> Vec<Lsn> {
     records(wal).into_iter().map(|(lsn, _)| lsn).collect()
 }
 
-/// An empty log that has `segments` left before its last LSN.
+/// Makes an empty log that has `segments` left before its last LSN.
 fn near_the_limit(segments: u64) -> MemStore {
     let mem = MemStore::new(SEGMENT_BYTES);
     let store = mem.open().unwrap();

@@ -8,7 +8,7 @@ use palisade_core::{ErrorKind, Lsn, MemoryKind};
 use super::support::*;
 use crate::sim::{CallKind, Effect, Target};
 
-/// Once an epoch has begun, a truncation needs nothing more that could be lacking.
+/// Checks that a truncation needs nothing more that could be lacking once it has begun an epoch.
 #[test]
 fn a_buffer_is_passed_on_without_another_file_descriptor() {
     let (disk, store) = running(1);
@@ -22,8 +22,8 @@ fn a_buffer_is_passed_on_without_another_file_descriptor() {
     assert_eq!(refused.kind(), ErrorKind::NoFiles, "{refused}");
 }
 
-/// The log buffer may have records that no segment has. An open that cannot reach it must fail,
-/// instead of recovering without it.
+/// Checks that an open that cannot reach the log buffer fails, instead of recovering without it:
+/// the buffer may have records that no segment has.
 #[test]
 fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
     let (disk, store) = begun();
@@ -42,7 +42,7 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
     }
 }
 
-/// The process run would continue without the memory that outlives it.
+/// Checks that the process run does not continue without the memory that outlives it.
 #[test]
 fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     let (disk, store) = running(1);
@@ -53,7 +53,8 @@ fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     assert_eq!(memory.kind(), MemoryKind::Mapped);
 }
 
-/// A file that could not be opened was not written, so it is as good as before.
+/// Checks that a spare that could not be opened stays: it was not written, so it is as good as
+/// before.
 #[test]
 fn a_lack_of_a_file_descriptor_takes_no_spare() {
     let (disk, store) = with_a_spare(4 << 20);
@@ -69,7 +70,8 @@ fn a_lack_of_a_file_descriptor_takes_no_spare() {
     assert!(!has_spare(&disk), "the segment is made of it");
 }
 
-/// No sync has covered it, and a later clean end would vouch for it.
+/// Checks that a spare that no sync has covered is removed, because a later clean end would vouch
+/// for it.
 #[test]
 fn a_spare_that_was_made_just_now_is_not_kept_for_lack_of_a_file_descriptor() {
     let (disk, store) = running(1);
@@ -83,7 +85,7 @@ fn a_spare_that_was_made_just_now_is_not_kept_for_lack_of_a_file_descriptor() {
     store.prepare(to).unwrap();
 }
 
-/// After a sync that failed with EMFILE, nobody knows what is on the medium.
+/// Checks a sync that fails with EMFILE, after which nobody knows what is on the medium.
 #[test]
 fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
     let (disk, store) = with_a_spare(4 << 20);
@@ -96,7 +98,8 @@ fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
     store.prepare(to).unwrap();
 }
 
-/// The next process trusts the spares that a clean end leaves.
+/// Checks that no clean end is saved before the spare is gone, because the next process trusts the
+/// spares that a clean end leaves.
 #[test]
 fn no_clean_end_leaves_a_spare_whose_sync_failed() {
     let (disk, store) = with_a_spare(4 << 20);
@@ -113,8 +116,8 @@ fn no_clean_end_leaves_a_spare_whose_sync_failed() {
     assert!(!has_spare(&disk));
 }
 
-/// A lack of a descriptor passes, and a failed sync does not: the next one could succeed although
-/// bytes are lost.
+/// Checks that a failed sync of a segment is `Io`, whatever its error: the next one could succeed
+/// although bytes are lost.
 #[test]
 fn a_sync_that_fails_for_lack_of_a_file_descriptor_is_no_lack_that_passes() {
     let (disk, store) = begun();

@@ -76,7 +76,7 @@ impl Store for Panics {
     }
 }
 
-/// A log that is to panic, and the name of the call.
+/// Makes a log whose store panics in the call that the test names. Returns also the name.
 fn log(mem: &MemStore) -> (Wal, Arc<Mutex<&'static str>>) {
     let call = Arc::new(Mutex::new(""));
     let store = Panics(mem.open().unwrap(), Arc::clone(&call));

@@ -60,7 +60,7 @@ fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
     assert!(marked(1));
 }
 
-/// A log with three segments of an epoch that ended uncleanly, and two of the next.
+/// Makes a log with three segments of an epoch that ended uncleanly, and two of the next.
 fn two_epochs(disk: &TestDisk) -> FileStore {
     let store = open(disk);
     store.begin_epoch(&epoch(1, 0), &[]).unwrap();

@@ -19,7 +19,7 @@ fn open(disk: &TestDisk, folder: &str) -> Wal {
     Wal::with_store(store, &with_buffer(1 << 16)).unwrap()
 }
 
-/// A closed log of at least `segments` segments, of `epochs` epochs.
+/// Makes a closed log of at least `segments` segments, of `epochs` epochs.
 fn closed_log(segments: u64, epochs: u64) -> TestDisk {
     let disk = TestDisk::new();
     for epoch in 1..=epochs {
@@ -36,7 +36,7 @@ fn closed_log(segments: u64, epochs: u64) -> TestDisk {
     disk
 }
 
-/// How often the files of segments are opened by the open of a closed log.
+/// Opens a closed log. Returns how often the open opens files of segments.
 fn opens(segments: u64, epochs: u64) -> usize {
     let disk = closed_log(segments, epochs).again();
     let wal = open(&disk, "/log");
@@ -73,7 +73,8 @@ fn the_open_of_a_closed_log_waits_for_few_syncs() {
     assert_eq!(syncs(2), 2);
 }
 
-/// Bytes that `cp` has copied may lie only in the page cache, also below the floor.
+/// Checks a log that `cp` has copied: its bytes may lie only in the page cache, also below the
+/// floor.
 #[test]
 fn a_log_that_finds_itself_in_another_folder_syncs_every_segment_once() {
     let log = closed_log(20, 1);

@@ -18,7 +18,7 @@ pub(super) const RING_BYTES: usize = 16_384;
 /// How long a condition that another thread brings about may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// All records of `wal`, each with its place.
+/// Returns all records of `wal`, each with its LSN.
 pub(crate) fn records(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
     let mut records = wal.records().unwrap();
     let next = || records.next().unwrap().map(|record| (record.lsn(), record.data().to_vec()));
@@ -29,7 +29,7 @@ pub(super) fn options(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
-/// The segments of a log whose options are the defaults, in a folder that is there.
+/// Opens the segments of a log with default options, in a folder that exists.
 pub(crate) fn segments(disk: Arc<dyn Disk>, path: &Path) -> Segments {
     let shape = Shape {
         uuid: Uuid([1; 16]),
@@ -48,14 +48,15 @@ pub(super) fn open(disk: &TestDisk) -> FileStore {
     disk.open(&options(SEGMENT_BYTES)).unwrap()
 }
 
-/// A disk, and a store on it.
+/// Makes a disk, and a store on it.
 pub(super) fn opened() -> (TestDisk, FileStore) {
     let disk = TestDisk::new();
     let store = open(&disk);
     (disk, store)
 }
 
-/// The same in its first epoch, with so many segments. It has no log buffer and no preparer.
+/// Makes a disk, and a store in its first epoch, with `segments` segments. It has no log buffer and
+/// no preparer.
 pub(super) fn running(segments: u64) -> (TestDisk, FileStore) {
     let (disk, store) = opened();
     store.begin_epoch(&epoch(1, 0), &[]).unwrap();
@@ -63,14 +64,13 @@ pub(super) fn running(segments: u64) -> (TestDisk, FileStore) {
     (disk, store)
 }
 
-/// The same in its first epoch, with a log buffer and the preparer.
+/// Makes a disk, and a store in its first epoch, with a log buffer and the preparer.
 pub(super) fn begun() -> (TestDisk, FileStore) {
     let (disk, store) = opened();
     begin(&store, 1, 0);
     (disk, store)
 }
 
-/// The options of a log with a small log buffer.
 pub(crate) fn with_buffer(buffer_bytes: usize) -> Options {
     let mut options = Options::default();
     options.buffer_bytes = buffer_bytes;
@@ -101,7 +101,7 @@ pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Longer than a device needs for some MiB: a tail that moves on after it is no flood.
+/// Waits longer than a device needs for some MiB: a tail that moves on after it is no flood.
 pub(super) fn pause_below_a_flood() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(40) {
@@ -109,12 +109,12 @@ pub(super) fn pause_below_a_flood() {
     }
 }
 
-/// Whether there is a spare that is not still being made.
+/// Returns whether there is a spare that is not still being made.
 pub(super) fn has_spare(disk: &TestDisk) -> bool {
     disk.spares().iter().any(|name| disk.len(name) > SEGMENT_BYTES)
 }
 
-/// A disk, and a store whose first epoch runs, with a spare.
+/// Makes a disk, and a store in its first epoch, with a log buffer, the preparer and a spare.
 pub(super) fn with_a_spare(segment_bytes: u64) -> (TestDisk, FileStore) {
     let disk = TestDisk::new();
     let store = disk.open(&options(segment_bytes)).unwrap();
@@ -123,7 +123,7 @@ pub(super) fn with_a_spare(segment_bytes: u64) -> (TestDisk, FileStore) {
     (disk, store)
 }
 
-/// Begins `epoch` with a buffer, and saves the state.
+/// Begins epoch `number` at `base` with a buffer, and saves the state.
 pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
     store.begin_epoch(&epoch(number, base), &[]).unwrap();
     drop(store.renew_buffer(number, RING_BYTES, Lsn::new(base)).unwrap());
@@ -133,7 +133,7 @@ pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
     store.save_state(&state).unwrap();
 }
 
-/// A log with a spare and the reserve, and its disk, full but for what is removed.
+/// Makes a log with a spare and the reserve, and fills its disk.
 pub(super) fn full() -> (TestDisk, FileStore) {
     let (disk, store) = begun();
     // Before it has its bytes, the reserve is removed again where there is no space.

@@ -77,7 +77,7 @@ impl TestDisk {
         TestDisk::over(SimDisk::new(1).copy_on_write().as_disk())
     }
 
-    /// The same disk with other counts, and free again.
+    /// Returns the same disk with other counts, and free again.
     pub(crate) fn again(&self) -> TestDisk {
         TestDisk::over(Arc::clone(&self.below))
     }
@@ -106,18 +106,18 @@ impl TestDisk {
         FileStore::open_on_any(Arc::new(self.faults.clone()), Path::new(folder), options)
     }
 
-    /// No file may grow any more, whatever is removed; or there is space again.
+    /// Sets whether the disk is full. On a full disk no file may grow, whatever is removed.
     pub(crate) fn fill(&self, full: bool) {
         let mut controls = self.controls.lock();
         (controls.is_full, controls.frees_by_removal) = (full, false);
     }
 
-    /// From now on a removed file makes space, until the disk is filled again.
+    /// Lets a removed file make space from now on, until the disk is filled again.
     pub(crate) fn free_by_removal(&self) {
         self.controls.lock().frees_by_removal = true;
     }
 
-    /// From now on, and until another watch, such calls say that no descriptor is left.
+    /// Makes all `calls` fail for lack of a descriptor, until another watch is set.
     pub(crate) fn lack_descriptors_at(&self, calls: Calls) {
         self.faults.watch(move |call| match (call.kind, call.target) {
             met if met == calls => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
@@ -125,12 +125,12 @@ impl TestDisk {
         });
     }
 
-    /// The open behind the next `opens` ones lacks a descriptor, and no other.
+    /// Makes the open behind the next `opens` ones fail for lack of a descriptor, and no other.
     pub(crate) fn lack_a_descriptor_after(&self, opens: u64) {
         self.controls.lock().opens_before_a_lack = Some(opens);
     }
 
-    /// Whether that open has come.
+    /// Returns whether the open has come that `lack_a_descriptor_after` set.
     pub(crate) fn has_lacked_a_descriptor(&self) -> bool {
         self.controls.lock().opens_before_a_lack.is_none()
     }
@@ -139,7 +139,7 @@ impl TestDisk {
         self.controls.lock().syncs
     }
 
-    /// The syncs that somebody else than the preparer has waited for.
+    /// Returns how many syncs a thread other than the preparer has waited for.
     pub(crate) fn awaited_syncs(&self) -> usize {
         self.controls.lock().awaited_syncs
     }
@@ -156,22 +156,22 @@ impl TestDisk {
         self.below.open_folder(Path::new(path), 0o600).unwrap()
     }
 
-    /// The names in the log's folder.
+    /// Returns the names in the log's folder.
     pub(crate) fn names(&self) -> Vec<String> {
         self.folder(FOLDER).list().unwrap()
     }
 
-    /// The names of the log buffers in memory.
+    /// Returns the names of the log buffers in memory.
     pub(crate) fn buffers(&self) -> Vec<String> {
         self.below.memory_folder().unwrap().unwrap().1.list().unwrap()
     }
 
-    /// The file `name` in the log's folder.
+    /// Opens the file `name` in the log's folder.
     pub(crate) fn file(&self, name: &str) -> Option<Box<dyn DiskFile>> {
         self.folder(FOLDER).open(name, Access::Read).ok()
     }
 
-    /// The length of that file; 0 if there is none.
+    /// Returns the length of the file `name`, or 0 if there is none.
     pub(crate) fn len(&self, name: &str) -> u64 {
         self.file(name).map_or(0, |file| file.len().unwrap())
     }
@@ -180,7 +180,7 @@ impl TestDisk {
         self.file(name).is_some()
     }
 
-    /// What it holds; nothing if there is none.
+    /// Returns the bytes of the file `name`, or none if there is no such file.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         let mut bytes = vec![0; self.len(name) as usize];
         if let Some(file) = self.file(name) {
@@ -198,7 +198,7 @@ impl TestDisk {
         self.folder(FOLDER).remove(name).unwrap();
     }
 
-    /// The spares in the log's folder, whole or not.
+    /// Returns the names of the spares in the log's folder, whole or not.
     pub(crate) fn spares(&self) -> Vec<String> {
         self.names().into_iter().filter(|name| name.starts_with("spare-")).collect()
     }

@@ -58,7 +58,7 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     wait_until("the next segment is made", || store.prepared() >= Lsn::new(2 * LARGE));
 }
 
-/// A clean end vouches for what it leaves, so nothing may be left unsynced.
+/// Checks that nothing is left unsynced, because a clean end vouches for what it leaves.
 #[test]
 fn zeros_that_lack_space_are_synced_as_far_as_they_were_written() {
     let (disk, store) = with_a_spare(LARGE);

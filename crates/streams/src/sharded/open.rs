@@ -50,8 +50,8 @@ impl Sharded {
     /// - `Mismatch`: the set was made with another number or another order of folders. Name them as
     ///   they were. The number cannot change.
     /// - `Foreign`: a folder has a shard of another set, or streams that belong to no set.
-    /// - `NotFound`: a folder has no shard, and the set is complete; or the open mode requires a
-    ///   set, and there is none.
+    /// - `NotFound`: a folder has no shard, and the set is complete: mount its disk, or restore it.
+    ///   Or the open mode requires a set, and there is none.
     /// - `AlreadyExists`: the open mode requires that there is no set.
     /// - `Unsupported`: a newer version made the set.
     ///
@@ -204,7 +204,8 @@ mod tests {
         Arc::new(Folders { all: ["/0", "/1"].map(on_disk).into(), options })
     }
 
-    /// As if another process had used a folder after the open has looked at it.
+    /// Checks that an open refuses the log that another process makes in a folder after the open
+    /// has looked at the folder.
     #[test]
     fn a_log_that_appears_after_the_first_look_is_judged() {
         let folders = folders();

@@ -133,7 +133,7 @@ fn with_the_documented_room_a_log_is_never_full() {
     }
 }
 
-/// A log that an older version, or an open with a higher limit, has filled.
+/// A log that an open with a higher limit has filled.
 #[test]
 fn an_open_frees_a_log_that_is_above_its_limit() {
     let disk = MemDisk::new();

@@ -90,7 +90,7 @@ impl IronWal {
             .try_for_each(|stream| self.append(stream, &[1], self.made_by as u32))
     }
 
-    /// The name of a stream. Without streams there is one.
+    /// Returns the name of a stream. A log that is not one of streams has one name for all.
     fn name(&self, stream: usize) -> &str {
         &self.streams[stream % self.streams.len()]
     }

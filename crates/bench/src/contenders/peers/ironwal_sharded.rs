@@ -63,7 +63,7 @@ impl IronSet {
         Ok(IronSet { wal: ShardedWal::new(options.clone(), shards)?, options, keys, form })
     }
 
-    /// The names of the streams that are shards.
+    /// Returns the names of the streams that the crate uses as shards.
     fn shard_names(&self) -> impl Iterator<Item = String> {
         (0..self.wal.shard_count()).map(|shard| format!("shard_{shard:02}"))
     }

@@ -22,15 +22,15 @@ pub(super) const ALL: &[Contender] = &[
     walrus::WALRUS,
 ];
 
-/// How many records each stream gets before the clock starts. In crates with named streams the
-/// first append makes a stream, which takes long, and a trim deletes it. A scan leaves these
+/// Returns how many records each stream gets before the clock starts. In crates with named streams
+/// the first append makes a stream, which takes long, and a trim deletes it. A scan leaves these
 /// records out.
 fn records_that_make_a_stream(workload: Workload) -> usize {
     usize::from(workload.has_streams() && !workload.reads())
 }
 
-/// The names of a log's streams, for crates that have named ones: as many as the workload asks for,
-/// or one with one order if it is no workload of streams.
+/// Returns the names of a log's streams, for crates that have named ones: as many as the workload
+/// asks for, or one if it is no workload of streams.
 fn stream_names(workload: Workload, plan: &Plan) -> Vec<String> {
     if workload.has_streams() {
         return (0..plan.streams).map(|stream| format!("stream-{stream}")).collect();

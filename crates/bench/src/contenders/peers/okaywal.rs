@@ -74,7 +74,8 @@ struct OkayWal {
     found: Arc<AtomicU64>,
 }
 
-/// More than the records take with their framing, so that no commit pays for another file.
+/// Returns more bytes than the records take with their framing, so that no commit pays for another
+/// file.
 fn file_bytes(workload: Workload, plan: &Plan) -> u64 {
     if workload.reads() {
         LEAST_FILE_BYTES + plan.records * (plan.record_bytes as u64 + FRAMING_BYTES)

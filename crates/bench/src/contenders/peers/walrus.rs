@@ -146,7 +146,8 @@ fn key(number: u32) -> String {
     format!("log-{number}")
 }
 
-/// The folder of logs, if this process was started for it.
+/// Returns the folder of the logs. Fails unless this process was started with the environment that
+/// names it.
 fn folder_of(plan: &Plan) -> Result<PathBuf> {
     static FIRST: Once = Once::new();
     let dir = absolute(&plan.dir)?;
@@ -160,7 +161,8 @@ fn folder_of(plan: &Plan) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// A log without syncs for appends, and one with a sync of each commit.
+/// Makes an empty log. It syncs each append if the workload measures durability, and none
+/// otherwise.
 fn create(workload: Workload, plan: &Plan) -> Result<WalrusLog> {
     let dir = folder_of(plan)?;
     let has_syncs = workload.needs_a_disk();
@@ -193,7 +195,7 @@ impl WalrusLog {
         (0..self.topics.len()).try_for_each(|stream| self.append(stream, &[1], self.made_by as u32))
     }
 
-    /// The topic of a stream. Without streams there is one.
+    /// Returns the topic of a stream. A log that is not one of streams has one topic for all.
     fn topic(&self, stream: usize) -> &Topic {
         &self.topics[stream % self.topics.len()]
     }

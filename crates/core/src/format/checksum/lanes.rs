@@ -170,7 +170,8 @@ mod x86_64 {
         use super::*;
 
         proptest! {
-            /// Many blocks, also where the processor has wider instructions for so many bytes.
+            /// Checks data of many blocks, also where the processor has wider instructions for so
+            /// many bytes.
             #[test]
             fn any_length_in_lanes_agrees_with_crc32c(
                 seed: u32,

@@ -247,7 +247,7 @@ fn found_with(path: &Path, meta: &[u8]) -> (RecoveryReport, Entries) {
     (report, contents(&wal))
 }
 
-/// A log without the list is one of an older version, or of more epochs than the list has room for.
+/// A log without the list has more epochs than the list has room for.
 #[track_caller]
 fn assert_same_without_list(path: &Path, epochs: u64) {
     let state = meta(path);

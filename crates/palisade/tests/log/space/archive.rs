@@ -138,7 +138,7 @@ fn an_empty_folder_does_not_go_on_with_an_archive_that_is_elsewhere() {
 
 /// A program that takes the archived segments away leaves the file that says whose archive it is.
 #[test]
-fn an_archive_goes_on_when_its_segments_were_taken_away_or_an_earlier_build_made_it() {
+fn an_archive_goes_on_when_its_segments_or_its_owner_file_were_taken_away() {
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     wal.truncate_before(expected[20].0).unwrap();
     let owner = archive.join(format!("archive-of-{}", wal.uuid()));
@@ -150,7 +150,7 @@ fn an_archive_goes_on_when_its_segments_were_taken_away_or_an_earlier_build_made
     let released = archived(&archive);
     assert!(released.len() >= 15 && released == expected[taken..taken + released.len()]);
     drop(wal);
-    // An earlier build has not made the file.
+    // The headers of the segments name the log, too.
     fs::remove_file(&owner).unwrap();
     let wal = archiving(&archive).open(&path).unwrap();
     let more = append_bytes(&wal, 60..100, 4000);

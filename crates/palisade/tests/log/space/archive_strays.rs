@@ -107,7 +107,7 @@ fn a_break_in_an_archive_is_for_no_repair() {
     }
 }
 
-/// An archive of an earlier build has no file that names its log. The log's folder names it.
+/// The archive has lost the file that names its log. The log's folder names it.
 #[test]
 fn a_restore_finds_its_logs_segments_among_more_of_another() {
     let (dir, path, archive, wal, records) = with_one_archived();

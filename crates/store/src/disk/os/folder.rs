@@ -19,13 +19,13 @@ pub(super) use self::by_path::OsFolder;
 #[cfg(unix)]
 pub(super) use self::unix::OsFolder;
 
-/// When the file was made, in nanoseconds since 1970; 0 where the system does not know.
+/// Returns when the file was made, in nanoseconds since 1970, or 0 if the system does not know.
 fn born(found: &Metadata) -> u64 {
     let since = found.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// What tells the file `found` from others.
+/// Returns what tells the file `found` from others.
 pub(super) fn identity_of_file(found: &Metadata) -> FileIdentity {
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(found);
@@ -100,7 +100,7 @@ mod unix {
         }
     }
 
-    /// What the system knows of the file `name`. Returns `None` if there is none, or if it is not a
+    /// Returns the metadata of the file `name`, or `None` if there is no such file or it is not a
     /// regular one.
     fn regular(folder: &File, name: &str) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -178,7 +178,8 @@ mod unix {
             tolerate(rustix::fs::fchmod(file, Mode::from_raw_mode(mode)))
         }
 
-        /// What `errno` means for `name`: the call said that it opens no such thing, not which.
+        /// Returns the error for `name` after `errno`. The failed call does not report what `name`
+        /// stands for, so this looks it up.
         fn refusal(&self, name: &str, errno: Errno) -> io::Error {
             let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
             let found = found.map(|found| FileType::from_raw_mode(found.st_mode));
@@ -231,8 +232,9 @@ mod unix {
                 return Err(not_a_file(special(found).unwrap_or("something else")));
             }
             rustix::fs::fcntl_setfl(&file, kept)?;
-            // The lock file of an older build may let other users read, and so lock it. A file that
-            // this user may not change stays as it is, as does another user's.
+            // A log that was opened with a wider `file_mode` has a lock file that other users may
+            // read, and so lock. A file that this user may not change stays as it is, as does
+            // another user's.
             let extra = found.mode() & 0o777 & !self.file_mode;
             if access == Access::WriteOrCreate && extra != 0 && self.heir.is_none() {
                 let mode = Mode::from_raw_mode((found.mode() & 0o777 & self.file_mode) as _);
@@ -277,8 +279,8 @@ mod unix {
             matches!(name.as_deref(), Some("ext4" | "xfs" | "tmpfs"))
         }
 
-        /// As it is now: overlayfs copies a folder of an image when a file in it is first changed,
-        /// and the copy has a birth time of its own.
+        /// Returns the folder's identity as it is now. It can change: overlayfs copies a folder of
+        /// an image when a file in it is first changed, and the copy has a birth time of its own.
         fn identity(&self) -> FolderIdentity {
             self.folder.metadata().map_or(self.identity, |found| identity(&found))
         }
@@ -299,7 +301,7 @@ mod unix {
         FolderIdentity { device: found.dev(), inode: found.ino(), born: born(found) }
     }
 
-    /// The name of a type of file that is no regular one.
+    /// Returns the name of a file type, or `None` for a regular file and an unknown type.
     fn special(found: FileType) -> Option<&'static str> {
         Some(match found {
             FileType::RegularFile | FileType::Unknown => return None,

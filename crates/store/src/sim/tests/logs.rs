@@ -109,8 +109,8 @@ fn segments_begin_at_four_kilobytes() {
     assert_eq!(disk.open(&files(4096)).unwrap().state().unwrap().segment_bytes, 4096);
 }
 
-/// As `rm log/*; cp -a backup/. log/` does where the folder is a mount point: the folder is the
-/// same one, its files are others, and nothing of them was synced.
+/// Checks a restore by `rm log/*; cp -a backup/. log/`, as where the folder is a mount point: the
+/// folder is the same one, its files are others, and nothing of them was synced.
 #[test]
 fn what_an_open_reports_of_a_log_restored_into_its_own_folder_survives_power_loss() {
     for seed in 0..10 {

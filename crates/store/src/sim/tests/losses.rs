@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// A file of three blocks of `o`, whose second one has `n` from 5000 to 5100, unsynced.
+/// Makes a file of three blocks of `o`, whose second one has `n` from 5000 to 5100, unsynced.
 fn overwritten(disk: &SimDisk) -> Box<dyn DiskFile> {
     let (_, file) = with_file(disk, &[b'o'; 3 * 4096]);
     write_bytes(file.as_ref(), 5000, &[b'n'; 100]).unwrap();
     file
 }
 
-/// A file of `sectors` sectors of `o` that are `n` since, in which a sync has failed.
+/// Makes a file of `sectors` sectors of `o`, overwrites them with `n`, and fails a sync of them.
 fn failed_sync(disk: &SimDisk, sectors: usize) -> Box<dyn DiskFile> {
     let (_, file) = with_file(disk, &vec![b'o'; sectors * 512]);
     write_bytes(file.as_ref(), 0, &vec![b'n'; sectors * 512]).unwrap();

@@ -13,19 +13,19 @@ use std::io::IoSlice;
 use super::*;
 use crate::disk::{Access, DiskFile, DiskFolder, read_full, write_bytes};
 
-/// The log's folder, made and synced.
+/// Makes the log's folder, and syncs its name.
 fn begin(disk: &SimDisk) -> Arc<dyn DiskFolder> {
     disk.as_disk().create_folder(&absolute(FOLDER), 0o600).unwrap();
     disk.as_disk().open_folder(Path::new("/"), 0o600).unwrap().sync().unwrap();
     folder(disk)
 }
 
-/// The log's folder, for the process that runs now.
+/// Opens the log's folder for the process that runs now.
 fn folder(disk: &SimDisk) -> Arc<dyn DiskFolder> {
     disk.as_disk().open_folder(&absolute(FOLDER), 0o600).unwrap()
 }
 
-/// A file with the bytes `content`, which, and its name, are on the medium.
+/// Makes a file with the bytes `content`, which are on the medium, as is its name.
 fn durable_file(folder: &Arc<dyn DiskFolder>, name: &str, content: &[u8]) -> Box<dyn DiskFile> {
     let file = folder.open(name, Access::Fresh).unwrap();
     write_bytes(file.as_ref(), 0, content).unwrap();
@@ -34,7 +34,7 @@ fn durable_file(folder: &Arc<dyn DiskFolder>, name: &str, content: &[u8]) -> Box
     file
 }
 
-/// The log's folder, and a durable file `file` in it.
+/// Makes the log's folder, and a durable file `file` in it.
 fn with_file(disk: &SimDisk, content: &[u8]) -> (Arc<dyn DiskFolder>, Box<dyn DiskFile>) {
     let log = begin(disk);
     let file = durable_file(&log, "file", content);
@@ -47,12 +47,11 @@ fn content(file: &dyn DiskFile) -> Vec<u8> {
     bytes
 }
 
-/// The options of a log with small segments.
 fn files(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
-/// Sectors get `fate`, everything else is kept.
+/// Loses power. Sectors get `fate`, everything else is kept.
 fn lose_sectors(disk: &SimDisk, fate: Fate) {
     disk.lose_power_choosing(&mut |loss| if loss.is_sector() { fate } else { Fate::Keep });
 }

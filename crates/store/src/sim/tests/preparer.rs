@@ -24,8 +24,8 @@ fn run_all(run: impl Fn(&SimDisk, u64, &str) -> bool) {
     assert!(all.filter(failed).count() > 0, "no call failed");
 }
 
-/// Each sync of a close fails in turn, the preparer's among them. A close that returns Ok is one
-/// that the next process can trust.
+/// Fails each sync of a close in turn, the preparer's among them. After a close that returns `Ok`,
+/// the next process can trust the log.
 #[test]
 fn a_failure_of_the_preparer_at_a_close_is_not_followed_by_a_clean_end() {
     run_all(|disk, sync, run| {
@@ -48,8 +48,8 @@ fn a_failure_of_the_preparer_at_a_close_is_not_followed_by_a_clean_end() {
     });
 }
 
-/// The same at the drop of the last handle, which gives the ring back: what the preparer's sync has
-/// lost of the leader's writes is in the ring only.
+/// Fails each sync at the drop of the last handle in turn. The drop must leave the ring, because
+/// what the preparer's sync has lost of the leader's writes is in the ring only.
 #[test]
 fn a_failure_of_the_preparer_at_a_drop_leaves_the_ring() {
     run_all(|disk, sync, run| {
@@ -68,8 +68,8 @@ fn a_failure_of_the_preparer_at_a_drop_leaves_the_ring() {
     });
 }
 
-/// A write of zeros that fails poisons, as any other write: the next call that needs the log says
-/// so.
+/// Fails each write in turn. A failed write of zeros poisons, as any other write: the next call
+/// that needs the log returns the error.
 #[test]
 fn the_next_call_gets_the_error_of_a_failed_write_of_zeros() {
     run_all(|disk, write, run| {

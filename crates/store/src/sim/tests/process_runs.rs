@@ -207,7 +207,7 @@ fn a_fork_goes_its_own_way() {
     assert!(all.len() > 5);
 }
 
-/// The check of every disk has what else holds of locks.
+/// Checks what the check of every disk (`conformance`) leaves out of locks.
 #[test]
 fn the_owner_of_a_lock_can_take_it_again_and_its_death_frees_it() {
     let disk = SimDisk::new(1);

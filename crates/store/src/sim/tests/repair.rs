@@ -17,7 +17,7 @@ fn open_in(disk: &SimDisk, folder: &str) -> palisade_core::Result<Wal> {
     Wal::with_store(store, &options)
 }
 
-/// A killed log of two epochs, all on the medium, and its records.
+/// Makes a killed log of two epochs, whose records are all on the medium. Returns also the records.
 fn killed_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>) {
     let disk = SimDisk::new(seed);
     drop(disk.open(&files(SEGMENT_BYTES)).unwrap());
@@ -37,7 +37,7 @@ fn killed_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>) {
     (disk, all)
 }
 
-/// The same with one record that is damaged.
+/// Makes a log as `killed_log` does, with one damaged record. Returns also the record's index.
 fn damaged_log(seed: u64) -> (SimDisk, Vec<(Lsn, Vec<u8>)>, usize) {
     let (disk, all) = killed_log(seed);
     let bad = 67;
@@ -144,7 +144,7 @@ fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_open
     plan().unwrap();
 }
 
-/// A copy of a log may lack the lock file, which the next open makes.
+/// Checks a copy of a log, which may lack the lock file. The next open makes the file.
 #[test]
 fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() {
     for is_open in [true, false] {
@@ -160,7 +160,8 @@ fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() 
     }
 }
 
-/// Another process makes a log in the folder for the copy, or has made half of one.
+/// Checks that a folder for the copy is refused in which another process makes a log, or has made
+/// half of one.
 #[test]
 fn a_copy_into_a_folder_that_another_process_takes_is_refused_and_leaves_that_as_it_is() {
     let (disk, all, bad) = damaged_log(6);
