@@ -26,14 +26,14 @@ pub struct Case {
 }
 
 /// A contender in a case.
-pub type Entry = (Contender, Case);
+pub type ContenderCase = (Contender, Case);
 
 /// The contenders of each case that take turns with each other, and what a user has to know about
 /// those that cannot.
 #[derive(Debug, Default)]
 pub struct Groups {
     /// Contenders of the same case. One with a single thread has that thread in its case.
-    pub groups: Vec<Vec<Entry>>,
+    pub groups: Vec<Vec<ContenderCase>>,
     /// Why a contender that was asked for is left out, a line each.
     pub notes: Vec<String>,
 }
@@ -65,10 +65,11 @@ impl Groups {
 }
 
 /// Puts the groups together that differ in their form alone.
-fn joined(groups: impl Iterator<Item = Vec<Entry>>) -> Vec<Vec<Entry>> {
-    let mut joined: Vec<Vec<Entry>> = Vec::new();
-    let plain =
-        |group: &[Entry]| group.first().map(|(_, case)| Case { form: Form::Plain, ..*case });
+fn joined(groups: impl Iterator<Item = Vec<ContenderCase>>) -> Vec<Vec<ContenderCase>> {
+    let mut joined: Vec<Vec<ContenderCase>> = Vec::new();
+    let plain = |group: &[ContenderCase]| {
+        group.first().map(|(_, case)| Case { form: Form::Plain, ..*case })
+    };
     for group in groups {
         match joined.iter_mut().find(|other| plain(other) == plain(&group)) {
             Some(other) => other.extend(group),
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_combination_is_a_group_and_a_floor_of_one_thread_is_in_one_of_them() {
+    fn each_combination_is_a_group_and_the_floor_has_one_thread() {
         let line = "x commit --contenders raw,palisade --threads 8,1 --record-bytes 100,256";
         let groups = groups(line).groups;
         let shape: Vec<_> = groups
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_of_streams_is_a_group_of_those_that_can_have_so_many() {
+    fn each_stream_count_is_a_group_of_contenders_that_support_it() {
         let line = "x streams-append --contenders palisade,palisade-streams --streams 1,7";
         let groups = groups(line);
         let shape: Vec<_> = groups
@@ -232,8 +233,9 @@ mod tests {
         assert!(groups.notes.is_empty(), "{:?}", groups.notes);
     }
 
+    /// Checks also that the others are left out with a note.
     #[test]
-    fn each_number_of_shards_is_a_group_and_others_than_sets_are_left_out_with_a_note() {
+    fn each_shard_count_is_a_group_of_contenders_that_have_shards() {
         let line = "x shards-batch --contenders palisade,palisade-sharded --shards 2,7 --threads 1";
         let groups = groups(line);
         let shape: Vec<_> = groups
@@ -247,7 +249,7 @@ mod tests {
 
     #[cfg(feature = "peers")]
     #[test]
-    fn a_contender_that_cannot_have_so_many_streams_is_left_out_with_a_note() {
+    fn a_contender_without_so_many_streams_is_left_out_with_a_note() {
         let line = "x streams-append --contenders ironwal,palisade-streams --streams 9,1000000";
         let groups = groups(line);
         let entries: Vec<usize> = groups.groups.iter().map(Vec::len).collect();

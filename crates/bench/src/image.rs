@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_has_all_files_and_garbage_goes_behind_the_records_of_the_last() {
+    fn an_image_has_all_files_and_garbage_after_the_last_record() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         fs::create_dir_all(log.join("deep")).unwrap();

@@ -111,7 +111,7 @@ pub struct Measurement {
     pub shards: Option<usize>,
     /// Bytes that the log has moved for 100 bytes that it has released, in `streams-slow`.
     pub moved_percent: Option<f64>,
-    /// Instructions of a record; counted by another tool, the driver leaves it out.
+    /// Instructions of a record. Another tool fills this in; the driver leaves it empty.
     pub instructions: Option<f64>,
     /// What happened when in the last round, in `rotation`.
     pub timeline: Vec<Moment>,
@@ -129,8 +129,7 @@ impl Measurement {
         Measurement { records_per_s, p50_us, p99_us, p999_us, p9999_us, ..Measurement::default() }
     }
 
-    /// Puts the medians of these rounds into the result. What is no measured time or rate is that
-    /// of the last round.
+    /// Puts the medians of these rounds into the result. All other fields come from the last round.
     #[must_use]
     pub fn with_medians_of(mut self, rounds: &[Measurement]) -> Measurement {
         let rates = sorted(rounds.iter().map(|round| round.records_per_s));

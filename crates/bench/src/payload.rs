@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_differ_have_the_bytes_that_were_asked_for_and_come_again() {
+    fn records_differ_have_the_requested_size_and_are_repeatable() {
         for payload in [Payload::Json, Payload::Random] {
             for bytes in [1, 20, 300, 1024] {
                 let records = payload.records(bytes);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_drawn_over_threads_with_a_line_for_each_contender() {
+    fn throughput_over_threads_has_a_line_for_each_contender() {
         let dir = tempfile::tempdir().unwrap();
         let results = [
             result("naive", 1, &[10.0]),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::cases::{Case, Entry, Groups};
+use crate::cases::{Case, ContenderCase, Groups};
 use crate::cli::Args;
 use crate::contender::Contender;
 use crate::contenders;
@@ -170,7 +170,7 @@ impl Session<'_> {
     fn take_turns(
         &mut self,
         workload: Workload,
-        group: &[Entry],
+        group: &[ContenderCase],
         progress: &ProgressBar,
     ) -> Result<Vec<Vec<Measurement>>> {
         let mut rounds = vec![Vec::new(); group.len()];
@@ -226,7 +226,7 @@ impl Session<'_> {
         self.csv.as_mut().map_or(Ok(()), |csv| csv.write(result))
     }
 
-    fn result(&self, workload: Workload, (contender, case): &Entry) -> Measurement {
+    fn result(&self, workload: Workload, (contender, case): &ContenderCase) -> Measurement {
         let Case { threads, record_bytes, batch, records, streams, shards, form } = *case;
         Measurement {
             workload: workload.name().into(),

@@ -56,7 +56,7 @@ struct Case {
 }
 
 #[test]
-fn the_tables_and_plots_of_the_documents_are_what_the_results_give() {
+fn tables_and_plots_of_the_documents_match_the_results() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let amd = cases(&root, "2-cores-ext4-amd");
     let intel = cases(&root, "2-cores-ext4-intel");

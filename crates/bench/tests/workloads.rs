@@ -73,7 +73,7 @@ fn opens_a_log(workload: Workload) -> bool {
 }
 
 #[test]
-fn each_contender_has_a_result_for_each_workload_that_it_supports() {
+fn each_contender_has_a_result_for_each_supported_workload() {
     each_supported(|contender, workload, form, outcome| {
         let name = format!("{} of {} {form}", workload.full_name(), contender.name);
         assert!(outcome.records_per_s > 0.0 || form == Form::Dirty(0), "{name}");
@@ -121,7 +121,7 @@ fn a_stream_that_stays_is_moved_within_the_budget() {
 }
 
 #[test]
-fn each_truncation_and_each_commit_is_counted_and_nothing_truncated_comes_back() {
+fn truncated_entries_stay_gone_and_each_call_is_counted() {
     for form in Workload::StreamsTruncate.forms() {
         let plan = Plan { form: *form, threads: 2, streams: 3000, ..small() };
         let outcome = measure_with(STREAMS, Workload::StreamsTruncate, plan);
@@ -131,7 +131,7 @@ fn each_truncation_and_each_commit_is_counted_and_nothing_truncated_comes_back()
 }
 
 #[test]
-fn each_record_and_each_checkpoint_of_a_set_is_read_back_exactly_once() {
+fn records_and_checkpoints_of_a_set_are_read_back_exactly_once() {
     for contender in contenders::all().filter(|c| c.supports(Workload::ShardsAppend)) {
         let of_shards = Workload::ALL.into_iter().filter(|workload| workload.has_shards());
         for (workload, form) in of_shards.flat_map(|w| w.forms().iter().map(move |form| (w, *form)))
@@ -149,7 +149,7 @@ fn each_record_and_each_checkpoint_of_a_set_is_read_back_exactly_once() {
 }
 
 #[test]
-fn a_checkpoint_has_what_was_appended_before_it_and_a_prune_leaves_the_last_one() {
+fn a_checkpoint_has_what_precedes_it_and_a_prune_keeps_the_last() {
     for contender in contenders::all().filter(|c| c.supports(Workload::ShardsCheckpoint)) {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let plan = Plan { dir: dir.path().into(), form: Form::Create, ..small() };
@@ -168,7 +168,7 @@ fn a_checkpoint_has_what_was_appended_before_it_and_a_prune_leaves_the_last_one(
 }
 
 #[test]
-fn each_number_of_shards_is_a_result_of_its_own_in_a_table_and_in_json() {
+fn each_shard_count_is_a_separate_result_in_table_and_json() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let with_shards = |driver: &mut Command| {
         driver.args(["--contenders", SHARDED.name, "--threads", "1", "--rounds", "1"]);
@@ -189,7 +189,7 @@ fn each_number_of_shards_is_a_result_of_its_own_in_a_table_and_in_json() {
 }
 
 #[test]
-fn json_is_stored_in_fewer_bytes_with_a_codec_and_random_bytes_are_not() {
+fn a_codec_shrinks_json_but_not_random_bytes() {
     let ratio = |compression, payload| {
         let form = Form::Coded(compression, payload);
         let plan = Plan { form, record_bytes: 1024, ..small() };
@@ -239,7 +239,7 @@ fn a_contender_without_the_workload_or_the_form_refuses() {
 
 #[cfg(feature = "peers")]
 #[test]
-fn walrus_is_measured_in_a_process_of_its_own_and_refuses_elsewhere() {
+fn walrus_is_measured_in_its_own_process_and_nowhere_else() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let plan = Plan::at(dir.path(), 1, 8);
     let walrus = contenders::find("walrus").unwrap();
@@ -285,7 +285,7 @@ fn results(driver: &mut Command) -> Vec<Value> {
 }
 
 #[test]
-fn each_batch_and_each_form_that_is_asked_for_is_a_result_of_its_own() {
+fn each_requested_batch_and_form_is_a_separate_result() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut batches = driver("batch", dir.path());
     batches.args(["--contenders", "naive", "--threads", "1", "--rounds", "1", "--batch", "3,7"]);

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_a_terminal_each_failure_is_one_line_what_and_one_line_what_to_do() {
+    fn at_a_terminal_each_failure_is_a_cause_and_an_advice_line() {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let failures = [

@@ -1,4 +1,4 @@
-//! `palisade info`: what a log is, told without a scan of it.
+//! `palisade info`: what a log is, found without a scan of it.
 
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> 
 /// What a log's files say about it.
 struct Info {
     state: State,
-    standing: Standing,
+    standing: LogStanding,
     /// Where the log buffer lies; `None` where the meta file, which names it, is lost.
     buffer: Option<BufferPlace>,
     segments: Vec<Segment>,
@@ -43,7 +43,7 @@ struct Info {
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Standing {
+enum LogStanding {
     Open,
     Closed,
     Unclean,
@@ -58,33 +58,33 @@ impl Info {
     fn of(log: &Inspector) -> Result<Info, Failure> {
         let (state, has_writer) = (log.state()?, log.has_writer()?);
         let standing = match (log.check_synced(), log.has_rebuilt_state(), has_writer) {
-            (Err(error), ..) if error.kind() == ErrorKind::Foreign => Standing::Unsynced,
+            (Err(error), ..) if error.kind() == ErrorKind::Foreign => LogStanding::Unsynced,
             (Err(error), ..) => return Err(error.into()),
-            (_, true, _) => Standing::Lost,
-            (_, _, true) => Standing::Open,
+            (_, true, _) => LogStanding::Lost,
+            (_, _, true) => LogStanding::Open,
             _ if state.clean
                 && log.end().is_ok_and(|end| end > state.clean_end.max(state.head)) =>
             {
-                Standing::GoesOn
+                LogStanding::GoesOn
             }
-            _ if state.clean => Standing::Closed,
-            _ => Standing::Unclean,
+            _ if state.clean => LogStanding::Closed,
+            _ => LogStanding::Unclean,
         };
         let buffer = if log.has_rebuilt_state() { None } else { Some(log.buffer()?) };
-        let has_damaged_copy = standing != Standing::Lost && log.has_damaged_copy()?;
+        let has_damaged_copy = standing != LogStanding::Lost && log.has_damaged_copy()?;
         Ok(Info { state, standing, buffer, segments: log.segments()?, has_damaged_copy })
     }
 
     /// Returns where the log ends, if that is known without a scan.
     fn end(&self) -> Option<Lsn> {
-        (self.standing == Standing::Closed).then_some(self.state.clean_end)
+        (self.standing == LogStanding::Closed).then_some(self.state.clean_end)
     }
 
     /// Returns how far the log was durable when a process last closed it or dropped its last
     /// handle, unless the log ends there.
     fn last_end(&self) -> Option<Lsn> {
         let end = self.state.clean_end;
-        (self.standing != Standing::Closed && end > Lsn::ZERO).then_some(end)
+        (self.standing != LogStanding::Closed && end > Lsn::ZERO).then_some(end)
     }
 
     fn checkpoint(&self) -> Option<Lsn> {
@@ -94,18 +94,20 @@ impl Info {
     fn print(&self, args: &InfoArgs, out: &mut impl Write) -> io::Result<()> {
         let state = &self.state;
         let standing = match self.standing {
-            Standing::Open => "open: a process holds the log",
-            Standing::Closed => "closed cleanly",
-            Standing::Unclean => "not closed cleanly: the next open recovers",
-            Standing::GoesOn => {
+            LogStanding::Open => "open: a process holds the log",
+            LogStanding::Closed => "closed cleanly",
+            LogStanding::Unclean => "not closed cleanly: the next open recovers",
+            LogStanding::GoesOn => {
                 "records follow the clean end: `meta` was saved before them; the next open recovers"
             }
-            Standing::Unsynced => {
+            LogStanding::Unsynced => {
                 "not synced: an open could not sync this copy of a log; run `palisade verify`"
             }
-            Standing::Lost => "lost: `meta` is missing or damaged; read from the segments' headers",
+            LogStanding::Lost => {
+                "lost: `meta` is missing or damaged; read from the segments' headers"
+            }
         };
-        let is_lost = self.standing == Standing::Lost;
+        let is_lost = self.standing == LogStanding::Lost;
         let lsn = |lsn: Option<Lsn>, or: &str| lsn.map_or(or.into(), |lsn| format!("LSN {lsn}"));
         let end = lsn(self.end(), "not known without a scan: run `palisade verify`");
         writeln!(out, "log         {}", args.dir.display())?;
@@ -154,7 +156,7 @@ impl Info {
             Some(_) => ("heap", None),
         };
         let number = |segment: Option<&Segment>| segment.map(|segment| segment.number);
-        let known = |value: u64| (self.standing != Standing::Lost).then_some(value);
+        let known = |value: u64| (self.standing != LogStanding::Lost).then_some(value);
         let mut object = json!({
             "dir": args.dir.display().to_string(),
             "format_version": FORMAT_VERSION,

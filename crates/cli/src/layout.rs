@@ -93,7 +93,7 @@ impl Layout {
     pub(crate) fn note_what_follows(&self) {
         let State { clean, clean_end, .. } = self.state;
         if clean && self.end > clean_end {
-            // Where standard error is gone, `verify` still says it.
+            // Where standard error is gone, `verify` still reports it.
             let _ = writeln!(
                 io::stderr(),
                 "note: records follow the clean end {clean_end}: `meta` was saved before them, and \

@@ -91,7 +91,7 @@ fn misused(error: &clap::Error) -> ExitCode {
         && io::stderr().is_terminal()
         && let Some(text) = exit::usage_for_terminal(error)
     {
-        // Where standard error is gone, the exit code still says it.
+        // Where standard error is gone, the exit code still shows it.
         let _ = writeln!(io::stderr(), "{text}");
         return Exit::Usage.into();
     }
@@ -106,7 +106,7 @@ fn report(failure: &Failure) -> Exit {
             true => failure.for_terminal(),
             false => format!("palisade: {failure}"),
         };
-        // Where standard error is gone, too, the exit code still says it.
+        // Where standard error is gone, too, the exit code still shows it.
         let _ = writeln!(io::stderr(), "{text}");
     }
     exit

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use palisade::inspect::Inspector;
-use palisade::{Lsn, RepairProgress, RepairStep};
+use palisade::{CopyProgress, CopyStep, Lsn};
 
 use crate::exit::Failure;
 
@@ -74,14 +74,14 @@ impl Drop for Bar {
 
 /// Does the work of a repair, a restore or a backup. It has a step after the other, and each shows
 /// a bar if the user has waited for all of them together for long enough.
-pub(crate) fn in_steps<T>(work: impl FnOnce(&mut dyn FnMut(RepairProgress)) -> T) -> T {
+pub(crate) fn in_steps<T>(work: impl FnOnce(&mut dyn FnMut(CopyProgress)) -> T) -> T {
     let due = Instant::now() + PATIENCE;
-    let mut shown: Option<(RepairStep, Bar)> = None;
+    let mut shown: Option<(CopyStep, Bar)> = None;
     work(&mut |progress| {
         if shown.as_ref().is_none_or(|(step, _)| *step != progress.step) {
             let message = match progress.step {
-                RepairStep::Check => "checking",
-                RepairStep::Count => "counting",
+                CopyStep::Check => "checking",
+                CopyStep::Count => "counting",
                 _ => "copying",
             };
             shown = Some((progress.step, Bar::due_at(due, message, progress.total)));
@@ -147,13 +147,13 @@ fn goes_to_file() -> bool {
     false
 }
 
-/// Does work that reads the files of a log and does not say how far it is. The bar shows what this
-/// process has read, or, where the system does not count that, only for how long.
+/// Does work that reads the files of a log and does not report how far it is. The bar shows what
+/// this process has read, or, where the system does not count that, only for how long.
 pub(crate) fn while_reading<T>(log: &Inspector, work: impl FnOnce() -> T) -> T {
     if !io::stderr().is_terminal() {
         return work();
     }
-    // What is wrong with the log, if anything is, the work says.
+    // The work reports what is wrong with the log.
     let bytes = log.state().map_or(0, |state| state.segment_bytes);
     let total = log.segments().map_or(0, |segments| bytes.saturating_mul(segments.len() as u64));
     let (working, ended) = mpsc::channel::<()>();

@@ -71,7 +71,7 @@ pub(crate) struct RepairArgs {
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
     let into = args.into.as_deref().filter(|_| !args.dry_run);
     into.map_or(Ok(()), |into| check_into(into, &[&args.dir]))?;
-    // Before the plan: what is wrong with the log, if anything is, the plan says.
+    // Before the plan: the plan reports what is wrong with the log.
     let buffer_file = Inspector::open(&args.dir).ok().and_then(|log| buffer_of(&log));
     let repair = in_steps(|show| Repair::plan(&args.dir, args.from, show))?;
     if !args.json {
@@ -121,7 +121,7 @@ pub(crate) fn check_into(into: &Path, sources: &[&Path]) -> Result<(), Failure> 
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             return refused("the path for the copy (--into) is no folder", missing_or_empty);
         }
-        // What else is wrong with the path, if anything is, the copy says.
+        // The copy reports what else is wrong with the path.
         _ => {}
     }
     let real = |path: &Path| path.canonicalize().ok();

@@ -113,7 +113,7 @@ pub(crate) struct BackupArgs {
 }
 
 /// What is copied, and where to.
-struct Copy<'a> {
+struct CopyTask<'a> {
     archive: Option<&'a Path>,
     log: Option<&'a Path>,
     into: Option<&'a Path>,
@@ -134,7 +134,7 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
         (None, None) => return Err(Failure::Usage("no source was named".into())),
     };
     let from = args.above.map_or(from.clone(), |lsn| from.above(lsn));
-    let copy = Copy {
+    let copy = CopyTask {
         archive: args.archive.as_deref(),
         log: args.log.as_deref(),
         into: args.into.as_deref().filter(|_| !args.dry_run),
@@ -157,7 +157,7 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
 /// As [`restore`].
 pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Failure> {
     let buffer_file = buffer_of(&Inspector::open(&args.dir)?);
-    let copy = Copy {
+    let copy = CopyTask {
         archive: None,
         log: Some(&args.dir),
         into: Some(&args.into),
@@ -174,7 +174,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Fail
     })
 }
 
-impl Copy<'_> {
+impl CopyTask<'_> {
     /// Returns whether an error of this kind comes from a log whose file `meta` is missing or does
     /// not validate.
     fn has_lost_state(&self, kind: ErrorKind) -> bool {

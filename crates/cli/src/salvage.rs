@@ -49,6 +49,6 @@ pub(crate) fn run(args: &SalvageArgs, out: &mut impl Write) -> Result<Exit, Fail
 }
 
 fn note(text: &str) {
-    // Where standard error is gone, the exit code still says it.
+    // Where standard error is gone, the exit code still shows it.
     let _ = writeln!(io::stderr(), "{text}");
 }

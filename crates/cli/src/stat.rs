@@ -72,7 +72,7 @@ pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
         dump::may_end_at(end, &log, &layout.state)?;
     }
     let why = "the writer truncated what follows, or a crash left a torn tail";
-    // Where standard error is gone, `verify` still says it.
+    // Where standard error is gone, `verify` still reports it.
     let _ = writeln!(io::stderr(), "note: counted up to LSN {end}: {why}");
     Ok(())
 }

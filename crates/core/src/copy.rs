@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub(crate) use self::check::Walked;
 use self::check::{check, walk_to};
-use self::progress::{OnProgress, RepairProgress, RepairStep};
+use self::progress::{CopyProgress, CopyStep, OnProgress};
 use self::walk::Walk;
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
@@ -116,7 +116,7 @@ impl CopyPlan {
             lsn: named.into_iter().fold(given_out.lsn, Lsn::max),
             epoch: largest_epoch(&listing).max(given_out.epoch),
         };
-        let source = Source { store, state: listing.state, segments: listing.segments };
+        let source = CopySource { store, state: listing.state, segments: listing.segments };
         let mut plan = source.plan(spans, to, given_out, salt)?;
         (plan.report.records, plan.report.bytes, plan.is_checked) = (records, bytes, true);
         Ok(plan)
@@ -138,7 +138,7 @@ impl CopyPlan {
         let (_, segments) = store.segments_from(from)?;
         let to = spans.last().map_or(state.head, |last| last.end);
         let given_out = GivenOut { lsn: reserved, epoch: state.epoch };
-        let mut plan = Source { store, state, segments }.plan(spans, to, given_out, salt)?;
+        let mut plan = CopySource { store, state, segments }.plan(spans, to, given_out, salt)?;
         let bytes = |span: &EpochSpan| span.end.bytes_since(span.base.max(plan.report.head));
         plan.report.bytes = plan.kept.iter().map(bytes).sum();
         Ok(plan)
@@ -247,7 +247,7 @@ impl CopyPlan {
                 piece.clear();
                 written = at;
                 let done = at.bytes_since(head);
-                on_progress(RepairProgress { step: RepairStep::Copy, done, total });
+                on_progress(CopyProgress { step: CopyStep::Copy, done, total });
             }
             piece.resize(at.bytes_since(written) as usize, 0);
         }
@@ -265,13 +265,13 @@ impl CopyPlan {
 }
 
 /// What a plan is made of.
-struct Source {
+struct CopySource {
     store: Arc<dyn ReadStore>,
     state: State,
     segments: Vec<Segment>,
 }
 
-impl Source {
+impl CopySource {
     /// Plans a copy of the epochs `spans` up to `to`.
     fn plan(
         self,
@@ -280,7 +280,7 @@ impl Source {
         given_out: GivenOut,
         salt: u64,
     ) -> Result<CopyPlan> {
-        let Source { store, state, segments } = self;
+        let CopySource { store, state, segments } = self;
         let State { uuid, head, segment_bytes, buffer_bytes, .. } = state;
         let headers: BTreeMap<u64, SegmentHeader> =
             valid(&segments).map(|header| (header.number, *header)).collect();

@@ -1,4 +1,4 @@
-//! Prefetch: tells the processor that a cache line will be touched soon.
+//! Prefetch: hints to the processor that a cache line will be touched soon.
 //!
 //! Two cores pass the ring and the slots between them: the appender writes lines that the writer
 //! has read, and the writer reads lines that the appender has written. Each such line costs about

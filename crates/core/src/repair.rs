@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::copy::progress::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
+use crate::copy::progress::{CopyProgress, CopyStep, OnProgress, PROGRESS_BYTES};
 use crate::copy::{CopyPlan, CopyReport, GivenOut, highest_end};
 use crate::inspect::{SALVAGE_READ_BYTES, Salvage, Salvaged};
 use crate::store::{ReadStore, State};
@@ -113,7 +113,7 @@ fn count_given_up(
         if end.bytes_since(reported_to) >= PROGRESS_BYTES {
             reported_to = end;
             let done = end.bytes_since(from).min(total);
-            on_progress(RepairProgress { step: RepairStep::Count, done, total });
+            on_progress(CopyProgress { step: CopyStep::Count, done, total });
         }
     }
     Ok((records, end))

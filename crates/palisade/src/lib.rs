@@ -49,7 +49,7 @@ pub use codec::Zstd;
 pub use metrics::MetricsPublisher;
 pub use options::Options;
 pub use palisade_core::copy::CopyReport;
-pub use palisade_core::copy::progress::{RepairProgress, RepairStep};
+pub use palisade_core::copy::progress::{CopyProgress, CopyStep};
 pub use palisade_core::repair::RepairReport;
 pub use palisade_core::{
     BatchTicket, Codec, CodecId, Cursor, CursorStatus, EndCause, Ended, Error, ErrorKind,

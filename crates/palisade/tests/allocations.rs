@@ -70,7 +70,7 @@ fn frugal() -> Options {
 }
 
 #[test]
-fn an_open_that_verifies_long_records_needs_no_more_than_its_read_buffer() {
+fn an_open_verifies_long_records_within_its_read_buffer() {
     let store = MemStore::new(64 << 20);
     let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(32 << 20)).unwrap();
     for _ in 0..3 {
@@ -181,7 +181,7 @@ fn neither_an_append_nor_a_reader_allocates_for_a_codec() -> Result<()> {
 
 /// The log takes less than the length that is claimed.
 #[test]
-fn a_decoded_length_that_lies_costs_no_memory_though_the_checksum_holds() {
+fn a_false_decoded_length_with_a_valid_checksum_takes_no_memory() {
     for which in [0, 1] {
         let stored = [&[which; 100][..], &(64_u32 << 20).to_le_bytes()].concat();
         let bytes = largest_of(|| {

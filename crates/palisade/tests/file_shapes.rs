@@ -370,7 +370,7 @@ impl Seeded for Shapes {
 /// Protection: headers are durable before names, and names in order; the marks of the log buffer,
 /// the evidence that a close or a drop leaves in the state, and the last frame of a closed log.
 #[test]
-fn a_log_whose_files_have_other_shapes_returns_every_record_or_an_error() {
+fn a_log_with_altered_files_returns_every_record_or_an_error() {
     let counts = Mutex::new(Counts::new());
     seeds::sweep("-p palisade --test file_shapes", USUAL, |shapes: Shapes| {
         let mut counts = counts.lock().unwrap();

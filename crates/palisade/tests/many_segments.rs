@@ -33,7 +33,7 @@ fn assert_few_more_than(before: usize, when: &str) {
 }
 
 #[test]
-fn a_log_that_never_syncs_does_not_keep_all_of_its_segments_open() {
+fn a_log_that_never_syncs_does_not_keep_all_segments_open() {
     let _counting = COUNTING.lock().unwrap();
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("log");
@@ -67,7 +67,7 @@ fn a_sync_of_many_segments_does_not_keep_all_of_them_open() {
 }
 
 #[test]
-fn an_open_that_syncs_many_segments_does_not_keep_all_of_them_open() {
+fn an_open_that_syncs_many_segments_does_not_keep_all_open() {
     let _counting = COUNTING.lock().unwrap();
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("log");

@@ -152,7 +152,7 @@ impl Archive {
     }
 
     /// Refuses to replace a file that is not this segment: another log's may have come meanwhile,
-    /// and a file that cannot be told is kept. None of this is damage to the log.
+    /// and a file that cannot be identified is kept. None of this is damage to the log.
     fn check_replaced(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         let (uuid, number) = (segment.uuid, segment.header.number);
         let error = match look(&self.folder, number)? {
@@ -202,7 +202,7 @@ impl Archive {
                 Some(log) if log.uuid != uuid => {
                     return Err(self.of_another(&log.uuid.to_string(), uuid));
                 }
-                // A damaged file tells nothing. It keeps its own number only.
+                // A damaged file is no evidence. It keeps its own number only.
                 None if looks.is_empty() && !is_first_of_log(&segment.header) => {
                     return Err(self.not_begun(segment, &own));
                 }

@@ -46,7 +46,7 @@ pub(crate) type Magic = [u8; 8];
 
 /// Why a block does not validate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum BlockFault {
     /// It does not begin with the magic.
     Foreign,
     /// It begins with the magic, and its checksum is wrong.
@@ -59,23 +59,23 @@ pub(crate) enum Fault {
     Reserved(u64),
 }
 
-impl Fault {
+impl BlockFault {
     /// Returns whether the block is whole, but of a format that this crate does not know.
     pub(crate) fn is_unsupported(self) -> bool {
-        matches!(self, Fault::Version(_) | Fault::Features(_) | Fault::Reserved(_))
+        matches!(self, BlockFault::Version(_) | BlockFault::Features(_) | BlockFault::Reserved(_))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for BlockFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Foreign => f.write_str("does not begin with Palisade's magic number"),
-            Fault::Damaged => f.write_str("has a checksum that does not match its content"),
-            Fault::Version(found) => {
+            BlockFault::Foreign => f.write_str("does not begin with Palisade's magic number"),
+            BlockFault::Damaged => f.write_str("has a checksum that does not match its content"),
+            BlockFault::Version(found) => {
                 write!(f, "has format version {found}, known is {FORMAT_VERSION}")
             }
-            Fault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
-            Fault::Reserved(found) => {
+            BlockFault::Features(found) => write!(f, "needs the unknown feature bits {found:#x}"),
+            BlockFault::Reserved(found) => {
                 write!(f, "holds {found} in a reserved field; this version knows 0")
             }
         }
@@ -158,21 +158,21 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Checks `block`, which may be shorter than a block.
-    pub(crate) fn open(block: &'a [u8], magic: Magic) -> Result<Reader<'a>, Fault> {
+    pub(crate) fn open(block: &'a [u8], magic: Magic) -> Result<Reader<'a>, BlockFault> {
         if !block.starts_with(&magic) {
-            return Err(Fault::Foreign);
+            return Err(BlockFault::Foreign);
         }
         if block.len() != BLOCK_BYTES || checksum(block) != number_at(block, CHECKSUM_AT) {
-            return Err(Fault::Damaged);
+            return Err(BlockFault::Damaged);
         }
         let version = number_at(block, VERSION_AT);
         if version != FORMAT_VERSION {
-            return Err(Fault::Version(version));
+            return Err(BlockFault::Version(version));
         }
         let features = number_at(block, FEATURES_AT);
         let unknown = features & !KNOWN_FEATURES;
         if unknown != 0 {
-            return Err(Fault::Features(unknown));
+            return Err(BlockFault::Features(unknown));
         }
         Ok(Reader { fields: &block[FIELDS_AT..], features })
     }
@@ -202,16 +202,16 @@ impl<'a> Reader<'a> {
 
     /// Reads the name and the key identifier of the log's codec. Returns `None` if the log has
     /// none.
-    pub(crate) fn codec(&mut self) -> Result<Option<CodecId>, Fault> {
+    pub(crate) fn codec(&mut self) -> Result<Option<CodecId>, BlockFault> {
         let (name, key) = (self.array(), self.array());
         if self.features & CODEC_FEATURE == 0 {
             return Ok(None);
         }
-        CodecId::from_bytes(name, key).map(Some).ok_or(Fault::Damaged)
+        CodecId::from_bytes(name, key).map(Some).ok_or(BlockFault::Damaged)
     }
 
     /// Reads the cursors. Returns `Fault::Damaged` for cursors that no log can have.
-    pub(crate) fn cursors(&mut self) -> Result<Vec<SavedCursor>, Fault> {
+    pub(crate) fn cursors(&mut self) -> Result<Vec<SavedCursor>, BlockFault> {
         if self.features & CURSORS_FEATURE == 0 {
             return Ok(Vec::new());
         }
@@ -220,15 +220,15 @@ impl<'a> Reader<'a> {
             count <= MAX_CURSORS as u64 && self.fields.len() as u64 >= count * CURSOR_BYTES as u64;
         let cursors = (0..if has_room { count } else { 0 }).map(|_| {
             let name: [u8; MAX_CURSOR_NAME_BYTES] = self.array();
-            let name = std::str::from_utf8(&name).map_err(|_| Fault::Damaged)?;
+            let name = std::str::from_utf8(&name).map_err(|_| BlockFault::Damaged)?;
             let name = name.trim_end_matches('\0').to_owned();
             let (position, max_lag) = (Lsn::new(self.u64()), self.u64());
             Ok(SavedCursor { name, position, max_lag })
         });
-        let cursors: Vec<SavedCursor> = cursors.collect::<Result<_, Fault>>()?;
+        let cursors: Vec<SavedCursor> = cursors.collect::<Result<_, BlockFault>>()?;
         let are_ascending = cursors.is_sorted_by(|one, next| one.name < next.name);
         let are_valid = has_room && are_ascending && cursors.iter().all(SavedCursor::is_valid);
-        if are_valid { Ok(cursors) } else { Err(Fault::Damaged) }
+        if are_valid { Ok(cursors) } else { Err(BlockFault::Damaged) }
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
             let mut flipped = block;
             flipped[bit / 8] ^= 1 << (bit % 8);
             let fault = Reader::open(&flipped, MAGIC).unwrap_err();
-            let expected = if bit < 64 { Fault::Foreign } else { Fault::Damaged };
+            let expected = if bit < 64 { BlockFault::Foreign } else { BlockFault::Damaged };
             assert_eq!(fault, expected, "bit {bit}");
         }
     }
@@ -286,10 +286,10 @@ mod tests {
     fn unknown_formats_are_not_reported_as_damage() {
         let block = Writer::new(MAGIC).seal();
         let newer = with_version(block, 2);
-        assert_eq!(Reader::open(&newer, MAGIC).unwrap_err(), Fault::Version(2));
+        assert_eq!(Reader::open(&newer, MAGIC).unwrap_err(), BlockFault::Version(2));
         let featured = with_features(block, 4);
-        assert_eq!(Reader::open(&featured, MAGIC).unwrap_err(), Fault::Features(4));
-        assert_eq!(Reader::open(&block[..100], MAGIC).unwrap_err(), Fault::Damaged);
-        assert_eq!(Reader::open(&[], MAGIC).unwrap_err(), Fault::Foreign);
+        assert_eq!(Reader::open(&featured, MAGIC).unwrap_err(), BlockFault::Features(4));
+        assert_eq!(Reader::open(&block[..100], MAGIC).unwrap_err(), BlockFault::Damaged);
+        assert_eq!(Reader::open(&[], MAGIC).unwrap_err(), BlockFault::Foreign);
     }
 }

@@ -152,7 +152,7 @@ fn a_ring_that_is_larger_than_the_state_says_gets_no_memory() {
 }
 
 #[test]
-fn of_other_buffers_those_of_the_same_folder_that_nobody_uses_are_removed() {
+fn only_unused_buffers_of_the_same_folder_are_removed() {
     let (temp, memory) = memory();
     let make = |name, header| BufferFile::create(&memory, header, name, Lsn::ZERO).unwrap().0;
     let names = [1, 2, 3, 4].map(BufferName);
@@ -200,7 +200,7 @@ type OtherLog = (BufferName, RingHeader);
 /// Checks that a path proves nothing: another process may see other folders, and a folder may have
 /// been moved or its file system unmounted.
 #[test]
-fn the_buffers_of_other_logs_stay_also_if_their_folders_are_not_found() {
+fn buffers_of_other_logs_stay_though_their_folders_are_missing() {
     let (temp, memory) = memory();
     let (there, gone) = (temp.path().to_path_buf(), temp.path().join("gone"));
     let kept = BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap().0;
@@ -213,7 +213,7 @@ fn the_buffers_of_other_logs_stay_also_if_their_folders_are_not_found() {
 }
 
 #[test]
-fn of_very_many_buffers_those_whose_logs_are_not_at_their_paths_are_removed() {
+fn of_many_buffers_those_without_a_log_at_its_path_are_removed() {
     let (temp, memory) = memory();
     let (there, gone) = (temp.path().to_path_buf(), temp.path().join("gone"));
     let kept = BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap().0;

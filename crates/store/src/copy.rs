@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::copy::progress::RepairProgress;
+use palisade_core::copy::progress::CopyProgress;
 use palisade_core::copy::{CopyPlan, CopyReport};
 use palisade_core::store::{SegmentHeader, State};
 use palisade_core::{Error, ErrorKind, Lsn, Result};
@@ -30,7 +30,7 @@ use crate::segment::header::{self, LogOf};
 use crate::segment::segment_file::LOG_AT;
 
 /// A callback that gets the progress of a copy.
-type OnProgress<'a> = &'a mut dyn FnMut(RepairProgress);
+type OnProgress<'a> = &'a mut dyn FnMut(CopyProgress);
 
 /// Writes the copy `plan` into the folder `into` of the operating system, which is missing or
 /// empty. `check` looks at the source before the copy becomes a log.
@@ -69,7 +69,7 @@ pub fn write_copy_on(
 ) -> Result<CopyReport> {
     let disk = guarded(disk);
     check_file_size(disk.as_ref(), into, LOG_AT + plan.source().segment_bytes)?;
-    let mut copy = Copy { folder: find_empty(&disk, into)?, made: Vec::new() };
+    let mut copy = NewCopy { folder: find_empty(&disk, into)?, made: Vec::new() };
     let written = copy.write(plan, check, on_progress);
     if written.is_err() {
         copy.remove();
@@ -81,13 +81,13 @@ pub fn write_copy_on(
 
 /// A copy that is being made.
 #[derive(Debug)]
-struct Copy {
+struct NewCopy {
     folder: Folder,
     /// The names of the files that this process has made.
     made: Vec<String>,
 }
 
-impl Copy {
+impl NewCopy {
     /// Takes steps 2 to 5. Returns the number of records.
     fn write(
         &mut self,

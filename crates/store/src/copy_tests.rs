@@ -5,13 +5,13 @@ use crate::{FileOptions, FileStore};
 
 use super::*;
 
-fn begin(into: &Path) -> Copy {
+fn begin(into: &Path) -> NewCopy {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    Copy { folder: find_empty(&disk, into).unwrap(), made: Vec::new() }
+    NewCopy { folder: find_empty(&disk, into).unwrap(), made: Vec::new() }
 }
 
 #[test]
-fn a_folder_that_another_log_takes_before_the_first_segment_is_left_to_it() {
+fn a_folder_taken_before_the_first_segment_is_left_to_its_log() {
     let temp = tempfile::tempdir().unwrap();
     let into = temp.path().join("into");
     let mut copy = begin(&into);

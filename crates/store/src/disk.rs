@@ -392,7 +392,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     }
 }
 
-/// Reads at `offset` until `into` is full or the file ends; says how many bytes there were.
+/// Reads at `offset` until `into` is full or the file ends; returns how many bytes there were.
 pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -475,7 +475,7 @@ pub(crate) fn lacks_space(error: &io::Error) -> bool {
     Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }
 
-/// Puts up to `len` bytes of `pieces`, less the first `skip`, into `window`; says how many
+/// Puts up to `len` bytes of `pieces`, less the first `skip`, into `window`; returns how many
 /// slices of it are used.
 fn cut<'a>(
     pieces: &'a [IoSlice<'_>],

@@ -166,7 +166,7 @@ impl Folder {
     }
 
     fn moved(&self) -> Error {
-        // By its kind a program tells this failure of a poisoned log from all others.
+        // By its kind a program recognizes this failure of a poisoned log.
         let cause = io::Error::new(
             io::ErrorKind::NotFound,
             "the folder was moved, removed or replaced while the log was open; what was \

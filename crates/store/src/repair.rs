@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::copy::progress::RepairProgress;
+use palisade_core::copy::progress::CopyProgress;
 use palisade_core::repair::{RepairPlan, RepairReport};
 use palisade_core::store::ReadStore;
 use palisade_core::{Error, Lsn, Result};
@@ -88,7 +88,7 @@ impl Repair {
     pub fn plan(
         log: impl AsRef<Path>,
         from: Lsn,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Repair> {
         Repair::plan_on(Arc::new(OsDisk), log.as_ref(), from, on_progress)
     }
@@ -97,7 +97,7 @@ impl Repair {
         disk: Arc<dyn Disk>,
         log: &Path,
         from: Lsn,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Repair> {
         let disk = guarded(disk);
         let random = disk.random().map_err(|error| Error::io("draw the epoch's salt", error));
@@ -136,7 +136,7 @@ impl Repair {
     pub fn write(
         self,
         into: impl AsRef<Path>,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<RepairReport> {
         let into = into.as_ref();
         check_apart(self.source.folder().path(), into)?;
@@ -149,7 +149,7 @@ impl Repair {
         self,
         disk: Arc<dyn Disk>,
         into: &Path,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<RepairReport> {
         copy::write_copy_on(disk, self.plan.copy(), into, &|| self.look_again(), on_progress)?;
         Ok(self.plan.report().clone())
@@ -160,7 +160,7 @@ impl Repair {
     }
 }
 
-/// Returns the greatest LSN that the marks of the log's buffer tell of; 0 without a buffer or a
+/// Returns the greatest LSN that the marks of the log's buffer note; 0 without a buffer or a
 /// meta file that names one.
 pub(crate) fn noted_in_the_buffer(source: &FileReader) -> Result<Lsn> {
     if source.has_rebuilt_state() {

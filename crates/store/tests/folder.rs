@@ -137,9 +137,10 @@ fn spares_follow_what_the_log_takes_between_releases() {
     assert!(left.iter().all(|found| found.number >= 60));
 }
 
+/// Checks rounds that take and release the same number of segments.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_log_that_takes_as_many_segments_between_releases_makes_no_more_files() {
+fn a_log_of_steady_size_makes_no_more_segment_files() {
     use std::os::unix::fs::MetadataExt;
     let temp = temp();
     let mut options = small();

@@ -49,7 +49,7 @@ pub(crate) struct Move {
 }
 
 /// An entry that was read, and from where.
-type Copy = (u64, Place, RecordBuf);
+type MovedCopy = (u64, Place, RecordBuf);
 
 impl Shared {
     /// Chooses the shortest prefix whose live bytes are within the budget, and have room.
@@ -192,7 +192,7 @@ impl Shared {
     }
 
     /// Appends the copies of those entries that are still where they were read.
-    fn append_copies(&self, id: StreamId, copies: &[Copy]) -> Result<()> {
+    fn append_copies(&self, id: StreamId, copies: &[MovedCopy]) -> Result<()> {
         // All of them could be longer than the longest record; each one alone is not.
         let most = self.wal.max_record_bytes() / 4;
         let mut rest = copies;
@@ -209,9 +209,9 @@ impl Shared {
         Ok(())
     }
 
-    fn append_some_copies(&self, id: StreamId, copies: &[Copy]) -> Result<()> {
+    fn append_some_copies(&self, id: StreamId, copies: &[MovedCopy]) -> Result<()> {
         let mut stripe = self.directory.lock_of(id);
-        let is_there = |(index, place, _): &&Copy| stripe.is_at(id, *index, *place);
+        let is_there = |(index, place, _): &&MovedCopy| stripe.is_at(id, *index, *place);
         let copies: Vec<_> = copies.iter().filter(is_there).collect();
         let lengths = copies.iter().map(|(_, _, copy)| framed_bytes(copy.data().len()));
         let _taken = self.check_room_for_copy(framed_bytes(0) + lengths.sum::<u64>())?;

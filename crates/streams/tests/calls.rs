@@ -345,7 +345,7 @@ fn a_tail_of_all_streams_passes_over_those_that_were_deleted() {
 }
 
 #[test]
-fn a_tail_of_all_streams_beside_deletions_returns_each_entry_once_under_its_name() {
+fn beside_deletions_a_tail_of_all_streams_names_each_entry_once() {
     const ENTRIES: u64 = 300;
     let streams = open();
     let kept = streams.create("kept").unwrap();

@@ -152,7 +152,7 @@ fn a_consumer_has_one_handle_and_can_be_removed() {
 }
 
 #[test]
-fn a_consumer_whose_entries_were_truncated_says_so_until_it_seeks() {
+fn a_consumer_of_truncated_entries_fails_until_it_seeks() {
     let streams = open();
     let stream = topic(&streams, 6);
     let mut consumer = stream.consumer("c").unwrap();
@@ -354,7 +354,7 @@ fn acknowledgements_and_truncations_work_at_the_limit_of_values() {
 
 /// An engine may truncate only what was acknowledged, so a full log must take acknowledgements.
 #[test]
-fn a_full_log_takes_acknowledgements_and_leaves_room_for_truncations() {
+fn a_full_log_has_room_for_acknowledgements_and_truncations() {
     let limit = 8 * ((64 << 10) + 4096);
     let log = palisade::Options::new().segment_bytes(64 << 10).buffer_bytes(64 << 10);
     let options = Options::new().log(log.max_bytes(limit)).background(false);

@@ -272,7 +272,7 @@ fn many_idle_streams_beside_large_entries_do_not_keep_the_log() {
 /// The keeper takes long entries beside short ones for short. It ends a move that costs more than
 /// the budget, and makes up for it before the next one.
 #[test]
-fn long_live_entries_beside_short_ones_are_not_moved_for_nothing() {
+fn long_live_entries_beside_short_ones_are_not_moved_in_vain() {
     let streams = open();
     let (kept, fast) = (streams.create("kept").unwrap(), streams.create("fast").unwrap());
     for round in 0..60 {

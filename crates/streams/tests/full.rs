@@ -204,7 +204,7 @@ fn footers_leave_the_room_of_values() {
 }
 
 #[test]
-fn what_a_cursor_of_the_log_has_kept_is_released_when_it_reads_on() {
+fn segments_kept_by_a_log_cursor_are_released_when_it_reads_on() {
     let streams = in_memory(limited(12));
     let stream = streams.create("s").unwrap();
     let mut cursor = streams.log().create_cursor("c", None, u64::MAX).unwrap();
@@ -282,7 +282,7 @@ fn files_that_a_failed_release_has_left_take_room() {
 }
 
 #[test]
-fn files_that_an_earlier_process_run_has_left_take_room_until_they_are_released() {
+fn files_of_an_earlier_process_run_take_room_until_released() {
     let (archive, streams, open) = with_left_files();
     streams.close().unwrap();
     drop(streams);
@@ -353,7 +353,7 @@ fn check_that_moves_leave_the_last_segment<K>(
 }
 
 #[test]
-fn moves_leave_the_last_segment_to_truncations_while_an_archive_is_away() {
+fn moves_leave_truncations_a_segment_while_an_archive_is_away() {
     let archive = Arc::new(Archive::default());
     archive.set_away(true);
     let log = limited(6).on_release(Arc::clone(&archive));
@@ -361,13 +361,13 @@ fn moves_leave_the_last_segment_to_truncations_while_an_archive_is_away() {
 }
 
 #[test]
-fn moves_leave_the_last_segment_to_truncations_while_a_tail_keeps_files() {
+fn moves_leave_truncations_a_segment_while_a_tail_keeps_files() {
     let tail = |streams: &Streams| streams.tail_all().unwrap();
     check_that_moves_leave_the_last_segment(limited(6), tail, drop);
 }
 
 #[test]
-fn moves_leave_the_last_segment_to_truncations_while_a_cursor_keeps_files() {
+fn moves_leave_truncations_a_segment_while_a_cursor_keeps_files() {
     let cursor = |streams: &Streams| streams.log().create_cursor("c", None, u64::MAX).unwrap();
     check_that_moves_leave_the_last_segment(limited(6), cursor, |mut cursor| {
         while cursor.next(Duration::ZERO).unwrap().is_some() {
@@ -440,7 +440,7 @@ fn an_archive_that_was_away_does_not_end_the_keepers_thread() {
 }
 
 #[test]
-fn an_archive_that_was_away_beside_a_full_disk_does_not_end_the_keepers_thread() {
+fn an_archive_away_beside_a_full_disk_does_not_end_the_keeper() {
     let (archive, disk) = (Arc::new(Archive::default()), SimDisk::new(1));
     archive.set_away(true);
     let options = Options::new().log(log().on_release(Arc::clone(&archive)));
@@ -494,6 +494,6 @@ fn files_that_a_tail_has_read_take_room_until_they_are_released() {
 }
 
 #[test]
-fn files_that_a_tail_has_read_take_room_beside_the_keepers_thread() {
+fn files_read_by_a_tail_take_room_beside_the_keepers_thread() {
     a_tail_lags_and_reads_on(Options::new().log(limited(12)));
 }

@@ -249,12 +249,12 @@ fn check_that_a_smaller_generation_is_found(is_released: bool) {
 }
 
 #[test]
-fn a_check_finds_a_footer_with_a_generation_below_that_of_a_deletion() {
+fn a_check_finds_a_footer_generation_below_that_of_a_deletion() {
     check_that_a_smaller_generation_is_found(false);
 }
 
 #[test]
-fn a_check_finds_a_footer_with_a_generation_below_that_of_another_footer() {
+fn a_check_finds_a_footer_generation_below_another_footers() {
     check_that_a_smaller_generation_is_found(true);
 }
 

@@ -181,7 +181,7 @@ fn a_close_lets_a_task_have_the_entries_before_it() {
 }
 
 #[test]
-fn an_entry_that_is_replaced_before_it_is_durable_is_not_returned() {
+fn an_entry_replaced_before_it_is_durable_is_not_returned() {
     let streams = open();
     let stream = streams.create("s").unwrap();
     let mut tail = stream.tail(0).unwrap();
@@ -194,7 +194,7 @@ fn an_entry_that_is_replaced_before_it_is_durable_is_not_returned() {
 
 /// As the test above, for a thread. It passes whether the thread waits already or not.
 #[test]
-fn an_entry_that_is_replaced_while_a_thread_waits_is_not_returned() {
+fn an_entry_replaced_while_a_thread_waits_is_not_returned() {
     for _ in 0..20 {
         let streams = open();
         let stream = streams.create("s").unwrap();
@@ -354,7 +354,7 @@ impl Wake for Closes {
 }
 
 #[test]
-fn a_close_between_an_append_and_the_wake_up_of_its_tails_hides_no_entry() {
+fn a_close_between_append_and_wake_up_of_tails_hides_no_entry() {
     let streams = open();
     let (one, two) = (streams.create("one").unwrap(), streams.create("two").unwrap());
     let (mut first, mut task) = (one.tail(0).unwrap(), two.tail(0).unwrap());
@@ -388,7 +388,7 @@ impl Drop for AppendsAndCloses {
 }
 
 #[test]
-fn an_append_and_a_close_between_a_look_and_the_wait_hide_no_entry() {
+fn an_append_and_a_close_between_look_and_wait_hide_no_entry() {
     let streams = open_with(palisade::Options::new().max_waiters(1));
     let stream = streams.create("s").unwrap();
     let (mut one, mut two) = (stream.tail(0).unwrap(), stream.tail(0).unwrap());

@@ -229,7 +229,7 @@ fn a_follower_sees_a_truncation_below_the_anchor_of_its_stream() {
 
 /// The writer moves the entries and releases the record of the truncation. Then it only moves.
 #[test]
-fn a_follower_tells_replaced_entries_from_moved_ones_whatever_was_released() {
+fn a_follower_distinguishes_replaced_from_moved_entries() {
     let folder = folder();
     let streams = open(folder.path());
     let (stream, other) = (streams.create("s").unwrap(), streams.create("other").unwrap());
@@ -266,7 +266,7 @@ fn a_follower_tells_replaced_entries_from_moved_ones_whatever_was_released() {
 }
 
 #[test]
-fn entries_that_move_or_go_while_they_are_read_are_found_or_named() {
+fn entries_moved_or_removed_during_a_read_are_found_or_named() {
     let folder = folder();
     let streams = open(folder.path());
     let (moved, gone) = (streams.create("moved").unwrap(), streams.create("gone").unwrap());

@@ -184,7 +184,7 @@ fn a_read_error_that_passes_does_not_pin_a_full_log() {
 }
 
 #[test]
-fn what_a_failed_wait_has_left_is_durable_when_it_is_found_again() {
+fn what_a_failed_wait_left_is_durable_once_it_is_found() {
     let disk = SimDisk::new(7);
     let streams = by_hand(log()).with_store(&disk).unwrap();
     let stream = streams.create("s").unwrap();
@@ -369,7 +369,7 @@ fn with_a_damaged_header(at: impl Fn(Lsn) -> Lsn) {
 }
 
 #[test]
-fn the_keeper_passes_a_damaged_header_of_a_segments_first_record() {
+fn the_keeper_passes_a_damaged_header_of_the_first_record() {
     with_a_damaged_header(|first| first);
 }
 

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn memtables_that_a_snapshot_kept_are_released_although_nothing_is_written() {
+    fn memtables_kept_by_a_snapshot_are_released_without_writes() {
         let folder = tempfile::tempdir().unwrap();
         let database = Options::new().background(false).open(folder.path()).unwrap();
         let [idle, busy] = ["idle", "busy"].map(|name| database.create_keyspace(name).unwrap());

@@ -465,7 +465,7 @@ fn the_sync_policy_of_the_log_holds_when_an_append_returns() {
 
 /// While the device holds the call of one writer, another writer appends and applies its change.
 #[test]
-fn a_writer_that_waits_for_the_sync_policy_keeps_no_other_from_its_append() {
+fn a_writer_that_waits_for_the_sync_policy_blocks_no_append() {
     const LIMIT: Duration = Duration::from_secs(60);
     for (policy, kind) in [(SyncPolicy::Always, CallKind::Sync), (SyncPolicy::Os, CallKind::Write)]
     {

@@ -158,7 +158,7 @@ fn a_first_open_that_a_crash_has_ended_is_continued() {
 
 /// The last step of the first open writes the file `engine`.
 #[test]
-fn a_first_open_that_has_ended_before_its_last_step_is_continued() {
+fn a_first_open_that_ended_before_its_last_step_is_continued() {
     let folder = tempfile::tempdir().unwrap();
     for _ in 0..3 {
         let database = small().open(folder.path()).unwrap();
@@ -176,7 +176,7 @@ fn a_first_open_that_has_ended_before_its_last_step_is_continued() {
 
 /// Another process makes the database while an open of it begins.
 #[test]
-fn an_open_beside_the_first_one_takes_the_database_that_it_finds() {
+fn an_open_beside_the_first_one_takes_the_database_it_finds() {
     let folder = tempfile::tempdir().unwrap();
     let below = MemDisk::new();
     below.create_folder(Path::new("/db"), DEFAULT_FILE_MODE).unwrap();
@@ -258,7 +258,7 @@ fn tables_are_complete_with_a_log_that_begins_below_their_end() {
 
 /// Without a truncation the log still has every change.
 #[test]
-fn without_the_file_flushed_a_log_is_refused_if_it_was_truncated() {
+fn without_the_file_flushed_a_truncated_log_is_refused() {
     for is_flushed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         one_key(folder.path(), is_flushed);
@@ -273,7 +273,7 @@ fn without_the_file_flushed_a_log_is_refused_if_it_was_truncated() {
 }
 
 #[test]
-fn a_flush_that_cannot_write_the_file_flushed_does_not_truncate_the_log() {
+fn a_flush_that_cannot_write_flushed_does_not_truncate_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let obstacle = folder.path().join("tables/flushed.new");
     let database = small().open(folder.path()).unwrap();
@@ -318,7 +318,7 @@ fn a_backup_of_the_log_opens_with_the_tables_of_its_time() {
 }
 
 #[test]
-fn a_backup_of_a_log_that_was_never_used_opens_with_the_tables_of_its_time() {
+fn a_backup_of_an_unused_log_opens_with_the_tables_of_its_time() {
     let folder = tempfile::tempdir().unwrap();
     let (path, saved) = (folder.path().join("database"), folder.path().join("saved"));
     small().open(&path).unwrap().log().backup_to(&saved).unwrap();

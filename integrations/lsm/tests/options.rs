@@ -179,7 +179,7 @@ mod counted {
     }
 
     #[test]
-    fn of_100_absent_keys_a_filter_of_10_bits_lets_through_less_than_two() {
+    fn a_filter_of_10_bits_passes_under_two_of_100_absent_keys() {
         let folder = tempfile::tempdir().unwrap();
         let (database, keyspace) = open(&options().filter_bits(10), folder.path());
         fill(&keyspace);

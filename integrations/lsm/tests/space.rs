@@ -54,7 +54,7 @@ fn a_log_with_a_limit_takes_many_times_as_much() {
 
 /// Each crash takes a segment, whatever it holds.
 #[test]
-fn a_process_that_is_killed_again_and_again_does_not_fill_its_log() {
+fn repeated_kills_of_a_process_do_not_fill_its_log() {
     for is_background in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         for life in 0..25_u32 {

@@ -18,8 +18,9 @@ fn bytes_of_a_checkpoint(backend: &PalisadeBackend) -> u64 {
     COUNT.take().unwrap() * LARGEST.get() as u64
 }
 
+/// Checks that it takes no memory for each page.
 #[test]
-fn a_checkpoint_after_a_shrink_and_a_growth_takes_no_memory_for_each_page() {
+fn after_shrink_and_growth_a_checkpoint_takes_little_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     let backend = Options::new().open(&path).unwrap();

@@ -98,7 +98,7 @@ fn a_poisoned_log_never_fails_for_lack_of_space() {
 }
 
 #[test]
-fn an_append_fails_for_lack_of_space_only_if_it_has_appended_nothing() {
+fn an_append_lacks_space_only_if_it_has_appended_nothing() {
     let long = vec![3; 100_000];
     let policies = [SyncPolicy::OnCommit, SyncPolicy::Os, SyncPolicy::Always];
     for (policy, is_long) in

@@ -16,7 +16,7 @@ use wal_db::{
 use common::{Place, contents, corrupt_at, kind_of};
 
 #[test]
-fn records_and_lsns_are_the_same_after_a_clean_end_and_after_a_crash() {
+fn records_and_lsns_stay_the_same_after_clean_end_and_crash() {
     let place = Place::new();
     let wal = Wal::open(place.log()).unwrap();
     assert_eq!((wal.len(), wal.is_empty(), wal.truncated_on_open()), (0, true, 0));
@@ -135,7 +135,7 @@ fn an_open_of_a_log_that_is_open_checks_its_settings() {
 }
 
 #[test]
-fn a_log_that_has_ended_is_not_opened_again_before_its_handles_are_dropped() {
+fn an_ended_log_is_not_opened_before_its_handles_are_dropped() {
     fn check<S: WalStore>(open: impl Fn() -> Result<Wal<S>>) {
         let ends: [fn(&palisade::Wal); 2] =
             [|log| log.clone().abandon(), |log| log.close().unwrap()];

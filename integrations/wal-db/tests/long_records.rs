@@ -13,7 +13,7 @@ use wal_db::{FileStore, Lsn, MemStore, Wal, WalConfig, WalError};
 use common::{Place, contents, corrupt_at, kind_of};
 
 #[test]
-fn records_up_to_the_limit_are_read_back_and_longer_ones_refused() {
+fn records_up_to_the_limit_are_read_and_longer_ones_refused() {
     let place = Place::new();
     let long: Vec<u8> = (0..5_000_000_u32).map(|number| (number >> 3) as u8).collect();
     let config = WalConfig::new().with_max_record_size(long.len() as u32);
@@ -69,7 +69,7 @@ fn a_segmented_log_is_truncated_at_long_records() {
 }
 
 #[test]
-fn a_log_with_only_a_long_record_that_was_not_completed_is_empty() {
+fn a_log_with_only_an_incomplete_long_record_is_empty() {
     let place = Place::new();
     let wal = Wal::open(place.log()).unwrap();
     // What a crash leaves after one part, and after two.
@@ -105,7 +105,7 @@ fn a_long_record_that_was_not_completed_is_no_record() {
 }
 
 #[test]
-fn the_lsn_of_a_long_record_that_was_not_completed_is_an_earlier_end() {
+fn the_lsn_of_an_incomplete_long_record_is_an_earlier_end() {
     let wal = Wal::with_store(MemStore::new()).unwrap();
     wal.append(b"before").unwrap();
     let mut first = 5_000_000_u64.to_le_bytes().to_vec();
@@ -126,7 +126,7 @@ fn the_lsn_of_a_long_record_that_was_not_completed_is_an_earlier_end() {
 /// The process dies at a call within the append of a long record. An engine has saved the end of
 /// the log before that.
 #[test]
-fn the_end_before_a_long_record_is_accepted_after_a_crash_anywhere_in_its_append() {
+fn the_end_before_a_long_append_is_accepted_after_any_crash() {
     let mut were_lost = 0;
     for call in 0..30 {
         let disk = SimDisk::new(call);

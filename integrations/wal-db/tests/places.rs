@@ -57,7 +57,7 @@ fn kind_of<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
 
 #[cfg(unix)]
 #[test]
-fn an_open_log_that_was_moved_is_not_emptied_through_its_old_path() {
+fn an_open_log_that_moved_is_not_emptied_through_its_old_path() {
     let place = Place::new();
     let (old, new) = (place.path("old"), place.path("new"));
     let wal = Wal::open(&old).unwrap();
@@ -85,7 +85,7 @@ fn an_open_log_that_was_moved_is_not_emptied_through_its_old_path() {
 
 #[cfg(unix)]
 #[test]
-fn an_open_log_that_was_moved_gets_no_second_writer_through_its_new_path() {
+fn an_open_log_that_moved_gets_no_second_writer_at_its_new_path() {
     let place = Place::new();
     let (old, new) = (place.path("old"), place.path("new"));
     let wal = Wal::open(&old).unwrap();

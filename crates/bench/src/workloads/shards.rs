@@ -1,4 +1,4 @@
-//! Sets of shards. Single appends are those of logs of streams.
+//! Sets of shards. Single appends use the workloads of streams.
 
 use std::time::{Duration, Instant};
 
@@ -80,13 +80,13 @@ mod tests {
     /// A set in which a checkpoint has all records. After an open, `records` are there, and the
     /// checkpoint has `covered`.
     #[derive(Clone, Copy)]
-    struct Forgetful {
+    struct ForgetfulShards {
         records: u64,
         covered: u64,
         is_open: bool,
     }
 
-    impl Log for Forgetful {
+    impl Log for ForgetfulShards {
         fn append(&self, _stream: usize, _record: &[u8], _count: u32) -> Result<()> {
             Ok(())
         }
@@ -109,13 +109,13 @@ mod tests {
         }
 
         fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
-            Ok(Some(Box::new(move || Ok(Box::new(Forgetful { is_open: true, ..*self })))))
+            Ok(Some(Box::new(move || Ok(Box::new(ForgetfulShards { is_open: true, ..*self })))))
         }
     }
 
     fn is_short(records: u64, covered: u64) -> bool {
         let plan = Plan { form: Form::Load, records: 10, ..Plan::at("unused".as_ref(), 1, 8) };
-        let log = Forgetful { records, covered, is_open: false };
+        let log = ForgetfulShards { records, covered, is_open: false };
         checkpoint(Box::new(log), &plan).unwrap().kept.unwrap().is_short()
     }
 

@@ -45,7 +45,7 @@ fn commit(worker: &mut Worker<'_>, form: Form, ends: &Sender<Instant>) -> Result
         }
         records += 1;
     }
-    // An empty record says to the follower that no other one comes.
+    // An empty record tells the follower to stop.
     worker.log.commit(worker.thread, &[])?;
     Ok(records)
 }

@@ -81,7 +81,7 @@ pub(super) struct Sample {
 }
 
 /// The samples of all workloads in one round, in the order of [`Workload::ALL`].
-pub(super) type Round = [Sample; Workload::ALL.len()];
+pub(super) type RoundSamples = [Sample; Workload::ALL.len()];
 
 /// What a workload did in all rounds: medians.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,7 +98,7 @@ pub(super) struct Figure {
 }
 
 /// Takes the medians. The ratios are those of each round: the disk may change between two rounds.
-pub(super) fn of(rounds: &[Round]) -> Vec<Figure> {
+pub(super) fn of(rounds: &[RoundSamples]) -> Vec<Figure> {
     let figure = |(index, workload): (usize, Workload)| {
         let samples = || rounds.iter().map(|round| round[index]);
         let rates: Vec<f64> = samples().map(|sample| sample.per_s).collect();
@@ -139,7 +139,7 @@ fn quantile<T: Copy>(
 mod tests {
     use super::*;
 
-    fn round(raw: f64, commits: f64, p50_us: u64) -> Round {
+    fn round(raw: f64, commits: f64, p50_us: u64) -> RoundSamples {
         let mut round = [Sample { per_s: 1.0, ..Sample::default() }; 6];
         round[0] = Sample { per_s: raw, ..Sample::default() };
         let p50 = Some(Duration::from_micros(p50_us));

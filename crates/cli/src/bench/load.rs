@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use palisade::{Lsn, OpenMode, Options, Wal};
 
-use super::figures::{Round, Sample, Workload};
+use super::figures::{RoundSamples, Sample, Workload};
 use crate::doctor::probe::{Cost, LOG, RECORD_BYTES};
 use crate::exit::Failure;
 
@@ -40,8 +40,8 @@ impl Load {
     ///
     /// # Errors
     /// `Io`, `Log`: a file or the log failed.
-    pub(super) fn round(&mut self, begin: impl Fn(Workload)) -> Result<Round, Failure> {
-        let mut round = Round::default();
+    pub(super) fn round(&mut self, begin: impl Fn(Workload)) -> Result<RoundSamples, Failure> {
+        let mut round = RoundSamples::default();
         for (sample, workload) in round.iter_mut().zip(Workload::ALL) {
             begin(workload);
             *sample = match workload {

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
 }
 
 /// Runs all rounds. The first warms up: its results are not returned.
-fn measure(place: &Place, seconds: Duration) -> Result<Vec<figures::Round>, Failure> {
+fn measure(place: &Place, seconds: Duration) -> Result<Vec<figures::RoundSamples>, Failure> {
     let all = (figures::ROUNDS + 1) * Workload::timed();
     let bar = measuring(all.into());
     let mut rounds = Vec::new();

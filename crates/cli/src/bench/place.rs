@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_with_too_little_space_is_refused_and_an_unknown_one_is_not() {
+    fn too_little_free_space_is_refused_and_unknown_space_accepted() {
         let dir = Path::new("./disk");
         let refused = has_room(dir, Some(NEEDED_BYTES - 1)).unwrap_err().to_string();
         for part in ["needs 1024 MiB", "1023 are there", "./disk", "free space, or name"] {

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_differ_and_groups_without_gain_point_at_another_load() {
+    fn differing_rounds_and_missing_gain_point_at_another_load() {
         let mut figures = figures(200, 4900.0, 5000.0);
         figures[0].spread = 2.26;
         let lines = of(None, &figures);

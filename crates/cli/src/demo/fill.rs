@@ -55,10 +55,14 @@ pub(crate) fn run(args: &FillArgs, out: &mut impl Write) -> Result<(), Failure> 
     print(&format!("check held: {all} records accepted, {kept} of them kept, none missing"))
 }
 
-type Print<'a> = &'a mut dyn FnMut(&str) -> Result<(), Failure>;
+type PrintLine<'a> = &'a mut dyn FnMut(&str) -> Result<(), Failure>;
 
 /// Runs steps 1 and 2, and fills the disk for step 3.
-fn fill_and_free(args: &FillArgs, for_state: Ballast, print: Print<'_>) -> Result<Fill, Failure> {
+fn fill_and_free(
+    args: &FillArgs,
+    for_state: Ballast,
+    print: PrintLine<'_>,
+) -> Result<Fill, Failure> {
     let ballast = Ballast::make(&args.dir.with_extension("ballast"), args.ballast_bytes)?;
     let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
     let wal = options.open_mode(OpenMode::CreateNew).open(&args.dir)?;
@@ -97,7 +101,7 @@ fn reopen_on_full_disk(
     args: &FillArgs,
     fill: Fill,
     for_open: Ballast,
-    print: Print<'_>,
+    print: PrintLine<'_>,
 ) -> Result<Fill, Failure> {
     let Fill { wal, seed, mut lsns, first_kept } = fill;
     let (durable, survives_kill) = (wal.durable_lsn(), wal.stats().appends_survive_kill);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use palisade::Lsn;
 
-use super::ledger::{Entry, Ledger, Place, Session};
+use super::ledger::{Entry, Ledger, RecordPlace, Session};
 use super::log::Log;
 use crate::demo::content::{Origin, mix};
 
@@ -12,7 +12,7 @@ use crate::demo::content::{Origin, mix};
 const NAMED: usize = 4;
 
 /// The records of a log, by session.
-pub(super) type Found = BTreeMap<Session, BTreeMap<Lsn, Place>>;
+pub(super) type Found = BTreeMap<Session, BTreeMap<Lsn, RecordPlace>>;
 
 /// Why a check does not hold.
 #[derive(Debug)]
@@ -33,24 +33,24 @@ pub(super) fn seed_of(seed: u64, session: Session) -> u64 {
 /// # Errors
 /// `Violated`, or the log cannot be read.
 pub(super) fn check(log: &Log, ledger: &Ledger, seed: u64) -> Result<Found, Broken> {
-    let mut check = Check::new(ledger, seed, log.head());
+    let mut check = LedgerCheck::new(ledger, seed, log.head());
     log.each(|lsn, data| check.record(lsn, data)).map_err(Broken::Unread)?;
     check.finish()
 }
 
 /// A comparison in progress. Takes the records in the order in which the log returns them.
-struct Check<'a> {
+struct LedgerCheck<'a> {
     ledger: &'a Ledger,
     head: Lsn,
     sessions: HashMap<u64, Session>,
     last: Option<(Session, Lsn)>,
-    seen: HashSet<(Session, Place)>,
+    seen: HashSet<(Session, RecordPlace)>,
     found: Found,
     violations: Vec<String>,
 }
 
-impl<'a> Check<'a> {
-    fn new(ledger: &'a Ledger, seed: u64, head: Lsn) -> Check<'a> {
+impl<'a> LedgerCheck<'a> {
+    fn new(ledger: &'a Ledger, seed: u64, head: Lsn) -> LedgerCheck<'a> {
         let mut violations = Vec::new();
         if head > ledger.head_may_be {
             violations.push(format!(
@@ -59,7 +59,7 @@ impl<'a> Check<'a> {
             ));
         }
         let numbers = ledger.sessions.keys();
-        Check {
+        LedgerCheck {
             ledger,
             head,
             sessions: numbers.map(|&number| (seed_of(seed, number), number)).collect(),
@@ -92,7 +92,12 @@ impl<'a> Check<'a> {
     }
 
     /// Returns how a record contradicts the ledger, if it does.
-    fn contradiction(&self, session: Session, place: Place, lsn: Lsn) -> Option<&'static str> {
+    fn contradiction(
+        &self,
+        session: Session,
+        place: RecordPlace,
+        lsn: Lsn,
+    ) -> Option<&'static str> {
         let known = self.ledger.sessions.get(&session)?;
         match known.records.get(&lsn) {
             Some(entry) if entry.place == place => None,

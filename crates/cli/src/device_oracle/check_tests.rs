@@ -21,7 +21,7 @@ type Held = (Session, u32, u64, u64);
 const ALL: [Held; 4] = [(1, 0, 0, 0), (1, 1, 0, 50), (1, 0, 1, 100), (1, 1, 1, 150)];
 
 fn compare(ledger: &Ledger, head: u64, held: &[Held]) -> Result<Found, String> {
-    let mut check = Check::new(ledger, SEED, Lsn::new(head));
+    let mut check = LedgerCheck::new(ledger, SEED, Lsn::new(head));
     for &(session, thread, seq, lsn) in held {
         let mut data = [0; 40];
         Origin { seed: seed_of(SEED, session), thread, seq }.fill(&mut data);
@@ -88,7 +88,7 @@ fn what_an_open_reported_is_owed_and_nothing_else_comes_back() {
 }
 
 #[test]
-fn below_the_head_nothing_is_owed_as_far_as_a_truncation_was_asked_for() {
+fn records_below_a_requested_truncation_may_be_missing() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = ledger(&folder);
     let text = compare(&ledger, 100, &ALL[2..]).unwrap_err();

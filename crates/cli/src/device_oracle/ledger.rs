@@ -24,7 +24,7 @@ use palisade::Lsn;
 pub(super) type Session = u32;
 
 /// A record within its session: thread and number within the thread.
-pub(super) type Place = (u32, u64);
+pub(super) type RecordPlace = (u32, u64);
 
 /// The records of one session.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct Known {
 /// A record that was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) place: Place,
+    pub(super) place: RecordPlace,
     /// Whether it was acknowledged or reported.
     pub(super) is_owed: bool,
 }
@@ -51,7 +51,7 @@ impl Known {
         self.next.get(&thread).copied().unwrap_or(0)
     }
 
-    fn note(&mut self, place: Place, lsn: Lsn, is_owed: bool) {
+    fn note(&mut self, place: RecordPlace, lsn: Lsn, is_owed: bool) {
         let next = self.next.entry(place.0).or_insert(0);
         *next = (*next).max(place.1 + 1);
         let entry = self.records.entry(lsn).or_insert(Entry { place, is_owed });
@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// Notes a record of the running session.
-    pub(super) fn note(&mut self, place: Place, lsn: Lsn, is_owed: bool) -> io::Result<()> {
+    pub(super) fn note(&mut self, place: RecordPlace, lsn: Lsn, is_owed: bool) -> io::Result<()> {
         let kind = if is_owed { 'a' } else { 'r' };
         self.write(&format!("{kind} {} {} {}\n", place.0, place.1, lsn.as_u64()))
     }
@@ -133,7 +133,7 @@ impl Ledger {
     /// Notes the records that an open reported, by session. From now on exactly these are owed.
     pub(super) fn settle(
         &mut self,
-        found: &BTreeMap<Session, BTreeMap<Lsn, Place>>,
+        found: &BTreeMap<Session, BTreeMap<Lsn, RecordPlace>>,
     ) -> io::Result<()> {
         let mut lines = String::new();
         for (number, known) in &self.sessions {

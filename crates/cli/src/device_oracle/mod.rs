@@ -45,7 +45,7 @@ use self::check::{Broken, Found};
 use self::fork::Side;
 use self::ledger::Ledger;
 use self::log::Log;
-use self::writer::{Call, Load, Stop, Writer, locked};
+use self::writer::{Call, Stop, Writer, Writers, locked};
 use crate::exit::{Exit, Failure};
 
 #[derive(Args, Debug)]
@@ -127,7 +127,7 @@ struct Oracle<'a> {
     args: &'a OracleArgs,
     ledger: Arc<Mutex<Ledger>>,
     writer: Option<Writer>,
-    load: Option<Load>,
+    load: Option<Writers>,
 }
 
 impl Oracle<'_> {
@@ -140,7 +140,7 @@ impl Oracle<'_> {
             ["load", call @ ("append" | "commit"), most] => {
                 let call = if call == "append" { Call::Append } else { Call::Commit };
                 self.load =
-                    Some(Load::start(self.writer()?, call, number(most)?, self.args.threads));
+                    Some(Writers::start(self.writer()?, call, number(most)?, self.args.threads));
                 Ok(Answer::ok("writing"))
             }
             ["halt"] => self.halt(),

@@ -162,20 +162,20 @@ struct Tally {
 
 /// Threads that write in the background.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct Writers {
     tally: Arc<Tally>,
     threads: Vec<JoinHandle<Result<(), Stop>>>,
 }
 
-impl Load {
-    pub(super) fn start(writer: &Writer, call: Call, most: u64, threads: u32) -> Load {
+impl Writers {
+    pub(super) fn start(writer: &Writer, call: Call, most: u64, threads: u32) -> Writers {
         let tally = Arc::new(Tally { most, ..Tally::default() });
         let start = |thread| {
             let (writer, tally) = (writer.clone(), Arc::clone(&tally));
             thread::spawn(move || writer.write_until(call, thread, &tally))
         };
         let threads = (0..threads).map(start).collect();
-        Load { tally, threads }
+        Writers { tally, threads }
     }
 
     /// Stops the threads. Returns how many calls returned Ok, how many lacked space, and why a

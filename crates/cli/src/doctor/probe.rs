@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_is_measured_or_unsupported_and_leaves_nothing_behind() {
+    fn each_way_is_measured_or_unsupported_and_leaves_no_file() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         for way in WAYS {
             match way.measure(folder.path(), Duration::from_millis(1)) {

@@ -30,7 +30,7 @@ pub(super) fn run(args: &LogArgs, out: &mut impl Write) -> Result<Exit, Failure>
         false => print(out, &args.dir, &verdict),
     };
     match printed.and_then(|()| out.flush()) {
-        // If nobody reads the pipe any more, the exit code still says the verdict.
+        // If nobody reads the pipe any more, the exit code still shows the verdict.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(Failure::output)?,
     }

@@ -42,7 +42,7 @@ pub(super) fn dump(args: &StreamDumpArgs, out: &mut impl Write) -> Result<(), Fa
         }
     }
     out.flush().map_err(Failure::output)?;
-    // The entries may be missing because the log ends at damage, which says more.
+    // The entries may be missing because the log ends at damage, which explains more.
     opened.check_end()?;
     damage.map_or(Ok(()), |error| Err(error.into()))
 }

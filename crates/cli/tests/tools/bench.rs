@@ -65,7 +65,7 @@ fn a_bench_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_in_which_another_bench_runs_is_refused_and_left_alone() {
+fn a_folder_with_another_running_bench_is_refused_unchanged() {
     let folder = folder();
     let mut first = running(folder.path());
     let second = bench(folder.path(), &[]);
@@ -78,7 +78,7 @@ fn a_folder_in_which_another_bench_runs_is_refused_and_left_alone() {
 }
 
 #[test]
-fn the_folder_of_a_log_is_refused_only_as_long_as_a_process_has_it_open() {
+fn the_folder_of_a_log_is_refused_only_while_the_log_is_open() {
     let folder = folder();
     let log = folder.path().join("log");
     let wal = Wal::open(&log).unwrap();
@@ -94,7 +94,7 @@ fn the_folder_of_a_log_is_refused_only_as_long_as_a_process_has_it_open() {
 }
 
 #[test]
-fn a_path_that_is_no_folder_or_has_no_place_for_one_is_wrong_usage() {
+fn a_path_that_is_no_folder_or_has_leftovers_is_wrong_usage() {
     let folder = folder();
     let file = folder.path().join("file");
     fs::write(&file, "mine").unwrap();

@@ -89,7 +89,7 @@ fn commit(wal: &Wal, count: usize) -> Vec<Lsn> {
 }
 
 #[test]
-fn a_follower_prints_each_record_once_across_rotation_and_a_reopened_log() {
+fn a_follower_prints_each_record_once_over_rotation_and_reopen() {
     let (folder, wal) = open_log(&small());
     let mut lsns = commit(&wal, 3);
     let mut follow = Following::start(folder.path(), &["--json", "--limit", "306"]);
@@ -106,7 +106,7 @@ fn a_follower_prints_each_record_once_across_rotation_and_a_reopened_log() {
 }
 
 #[test]
-fn a_follower_of_a_log_that_was_truncated_above_its_place_says_so_and_goes_on() {
+fn a_follower_notes_a_truncation_of_printed_records_and_goes_on() {
     let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 3);
     let follow = Following::start(folder.path(), &["--json"]);
@@ -125,7 +125,7 @@ fn a_follower_of_a_log_that_was_truncated_above_its_place_says_so_and_goes_on() 
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_follower_names_the_range_that_the_writer_truncated_before_it_was_printed() {
+fn a_follower_names_the_range_truncated_before_it_was_printed() {
     let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 3);
     let follow = Following::start(folder.path(), &["--json"]);
@@ -143,7 +143,7 @@ fn a_follower_names_the_range_that_the_writer_truncated_before_it_was_printed() 
 }
 
 #[test]
-fn a_follower_goes_on_after_the_death_and_recovery_of_the_writer() {
+fn a_follower_goes_on_after_the_writer_crashes_and_recovers() {
     let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 3);
     let mut follow = Following::start(folder.path(), &["--json", "--limit", "5"]);
@@ -173,7 +173,7 @@ fn a_signal_ends_a_follower_that_has_printed_whole_lines() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_follower_ends_when_its_output_closes_though_no_record_comes() {
+fn a_follower_without_new_records_ends_when_its_output_closes() {
     let (folder, _) = written();
     let mut command = command(folder.path(), &["dump", "--follow", "--poll-ms", "3600000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -212,8 +212,9 @@ fn a_follower_begins_where_it_was_asked_to_or_refuses() {
     assert_eq!(code(&palisade(folder.path(), &zero)), 2);
 }
 
+/// Checks a log that was closed and one that was dropped.
 #[test]
-fn a_follower_refuses_a_start_within_the_last_record_of_a_log_closed_or_not() {
+fn without_a_writer_a_start_within_the_last_record_is_refused() {
     for is_closed in [true, false] {
         let (folder, wal) = open_log(&small());
         let last = commit(&wal, 3)[2];
@@ -239,7 +240,7 @@ fn a_follower_refuses_a_start_within_the_last_record_of_a_log_closed_or_not() {
 }
 
 #[test]
-fn a_follower_of_a_writer_refuses_a_start_within_the_last_record() {
+fn beside_a_writer_a_start_within_the_last_record_is_refused() {
     let (folder, wal) = open_log(&small());
     let within = commit(&wal, 3)[2].plus(8).to_string();
     let output = palisade(folder.path(), &["dump", "--follow", "--from", &within, "--limit", "1"]);
@@ -248,7 +249,7 @@ fn a_follower_of_a_writer_refuses_a_start_within_the_last_record() {
 }
 
 #[test]
-fn a_follower_waits_at_the_end_of_an_epoch_for_the_first_record_of_the_next_one() {
+fn a_follower_waits_at_the_end_of_an_epoch_for_the_next_one() {
     let (folder, wal) = open_log(&small());
     commit(&wal, 3);
     let end = wal.durable_lsn();
@@ -269,7 +270,7 @@ fn a_follower_does_not_wait_at_damage() {
 }
 
 #[test]
-fn a_follower_beside_a_writer_says_that_a_record_does_not_validate() {
+fn a_follower_beside_a_writer_reports_an_invalid_record() {
     let (folder, wal) = open_log(&small());
     let lsns = commit(&wal, 10);
     damage(folder.path(), lsns[7].plus(25));
@@ -281,7 +282,7 @@ fn a_follower_beside_a_writer_says_that_a_record_does_not_validate() {
 }
 
 #[test]
-fn a_follower_of_a_writer_that_recycles_prints_whole_records_in_order() {
+fn a_follower_beside_recycling_prints_whole_records_in_order() {
     let (folder, wal) = open_log(&small());
     let flags = ["dump", "--follow", "--poll-ms", "1", "--json", "--limit", "8000"];
     let output = beside_a_recycler(wal, || palisade(folder.path(), &flags));

@@ -52,7 +52,7 @@ fn info_names_an_end_only_where_there_is_one() {
 }
 
 #[test]
-fn info_names_the_log_buffer_for_the_folder_that_it_belongs_to_alone() {
+fn info_names_the_log_buffer_only_for_the_folder_that_owns_it() {
     let folder = folder();
     let [log, copy] = ["log", "copy"].map(|name| folder.path().join(name));
     let wal = options().open(&log).unwrap();

@@ -52,7 +52,7 @@ fn expected_value(text: &str) -> String {
 }
 
 #[test]
-fn verify_as_json_has_the_fields_of_its_help_and_the_same_exit_code() {
+fn verify_as_json_has_the_fields_of_its_help_and_its_exit_code() {
     let (folder, lsns) = written();
     let (exit, clean) = json(folder.path(), &["verify"]);
     assert_eq!((exit, &clean["outcome"], &clean["records"]), (0, &"clean".into(), &100.into()));
@@ -93,7 +93,7 @@ fn dump_and_salvage_as_json_have_the_fields_of_the_help() {
 }
 
 #[test]
-fn every_command_whose_output_is_data_has_json_and_names_its_fields() {
+fn every_command_that_prints_data_documents_its_json_fields() {
     for tool in [
         "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "restore", "backup",
         "doctor", "bench",

@@ -265,7 +265,7 @@ fn a_damaged_segment_above_a_clean_end_is_no_torn_tail() {
 }
 
 #[test]
-fn the_floor_of_a_damaged_log_is_what_recovery_knows_to_be_durable() {
+fn the_floor_of_a_damaged_log_is_what_recovery_proves_durable() {
     let (folder, wal) = open_log(&small());
     let lsns: Vec<Lsn> = (0..1000).map(|_| wal.commit(&[7; 200]).unwrap()).collect();
     drop(wal);

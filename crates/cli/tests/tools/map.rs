@@ -26,7 +26,7 @@ fn state_of(map: &Value, number: u64) -> String {
 }
 
 #[test]
-fn a_map_of_a_whole_log_has_a_line_for_each_segment_and_the_log_s_end() {
+fn a_map_of_a_whole_log_has_a_line_for_each_segment_and_the_end() {
     let (folder, wal) = open_log(&small());
     let lsns = fill(&wal);
     let running = map(folder.path());

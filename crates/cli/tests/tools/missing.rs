@@ -56,7 +56,7 @@ fn dump_stat_and_verify_read_what_is_below_a_missing_segment() {
 }
 
 #[test]
-fn dump_and_verify_read_the_records_of_a_segment_with_a_damaged_header() {
+fn dump_and_verify_read_a_segment_with_a_damaged_header() {
     let (folder, _) = log(false);
     let mut bytes = fs::read(segment(&folder, 3)).unwrap();
     bytes[50] ^= 1;
@@ -68,7 +68,7 @@ fn dump_and_verify_read_the_records_of_a_segment_with_a_damaged_header() {
 }
 
 #[test]
-fn a_walk_and_a_map_name_the_last_segment_with_records_that_is_lost() {
+fn a_walk_and_a_map_name_a_lost_last_segment_with_records() {
     for is_removed in [true, false] {
         let (folder, lsns) = log(false);
         let whole = palisade(folder.path(), &["salvage"]);

@@ -69,7 +69,7 @@ fn tools_follow_a_log_past_an_earlier_clean_end() {
 }
 
 #[test]
-fn tools_follow_a_log_past_an_earlier_clean_end_into_later_epochs() {
+fn tools_follow_a_log_past_an_old_clean_end_into_later_epochs() {
     let (folder, lsns) = log(|folder| {
         for _ in 0..2 {
             small().open(folder).unwrap().abandon();

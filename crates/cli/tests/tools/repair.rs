@@ -38,7 +38,7 @@ fn refused(output: &Output, exit: i32, part: &str, dir: &Path, before: &Snapshot
 }
 
 #[test]
-fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
+fn deep_verification_names_damaged_segments_and_changes_nothing() {
     let (_folder, dir, lsns) = log();
     let clean = palisade(&dir, &["verify", "--deep"]);
     assert_eq!(code(&clean), 0, "{clean:?}");
@@ -68,7 +68,7 @@ fn deep_verification_names_each_damaged_segment_and_changes_nothing() {
 }
 
 #[test]
-fn verification_of_a_damaged_header_proposes_a_repair_that_keeps_every_record() {
+fn the_proposed_repair_of_a_damaged_header_keeps_every_record() {
     let (_folder, dir, lsns) = log();
     let name = dir.join(format!("segment-{:020}", lsns[500].segment(SEGMENT)));
     let mut bytes = fs::read(&name).unwrap();
@@ -86,7 +86,7 @@ fn verification_of_a_damaged_header_proposes_a_repair_that_keeps_every_record() 
 }
 
 #[test]
-fn a_repair_copies_what_lies_below_the_damage_and_changes_nothing_of_the_log() {
+fn a_repair_only_copies_what_is_below_the_damage() {
     let (folder, dir, lsns) = log();
     damage_record(&dir, lsns[500]);
     let before = content(&dir);
@@ -144,7 +144,7 @@ fn json_is_one_object_with_the_fields_of_the_help() {
 }
 
 #[test]
-fn a_repair_may_name_a_record_below_the_damage_and_an_empty_folder() {
+fn a_repair_accepts_an_lsn_below_the_damage_and_an_empty_folder() {
     let (folder, dir, lsns) = log();
     damage_record(&dir, lsns[500]);
     let into = folder.path().join("repaired");
@@ -206,7 +206,7 @@ fn a_folder_that_a_copy_must_not_go_to_is_refused() {
 /// Without the look at the limit a signal would end the process within a segment.
 #[cfg(unix)]
 #[test]
-fn a_limit_on_the_size_of_files_is_refused_before_anything_is_copied() {
+fn a_low_file_size_limit_is_refused_before_anything_is_copied() {
     let (folder, dir, lsns) = log();
     damage_record(&dir, lsns[500]);
     let before = content(&dir);

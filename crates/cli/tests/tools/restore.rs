@@ -89,7 +89,7 @@ fn what_cannot_be_restored_is_named() {
 }
 
 #[test]
-fn a_closed_and_a_crashed_log_are_backed_up_and_an_open_one_is_refused() {
+fn closed_and_crashed_logs_are_backed_up_and_open_ones_refused() {
     let (folder, log, _archive, records) = archived();
     let (closed, crashed) = (folder.path().join("closed"), folder.path().join("crashed"));
     let before = content(&log);
@@ -114,7 +114,7 @@ fn a_closed_and_a_crashed_log_are_backed_up_and_an_open_one_is_refused() {
 }
 
 #[test]
-fn each_copy_of_a_killed_log_names_the_log_buffer_that_it_does_not_read() {
+fn each_copy_of_a_killed_log_names_the_log_buffer_it_leaves_out() {
     let (folder, wal) = open_log(&small());
     let lsn = wal.commit(b"committed").unwrap();
     drop(wal.append(b"in the log buffer").unwrap());
@@ -156,7 +156,7 @@ fn a_damaged_log_is_not_backed_up() {
 }
 
 #[test]
-fn a_restore_of_a_log_without_its_meta_file_asks_for_the_archive() {
+fn a_restore_without_the_meta_file_asks_for_the_archive() {
     let (folder, log, archive, records) = archived();
     fs::remove_file(log.join("meta")).unwrap();
     let into = folder.path().join("restored");

@@ -74,7 +74,7 @@ fn at_a_terminal_a_measurement_shows_how_far_it_is() {
 }
 
 #[test]
-fn at_a_terminal_each_command_says_in_two_lines_what_and_what_to_do() {
+fn at_a_terminal_each_command_fails_with_cause_and_advice_lines() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let [log, copy, inside, empty, nowhere, file] =

@@ -309,7 +309,7 @@ mod tests {
     const LONG_SYNC_NS: u64 = u64::MAX / 1000;
 
     #[test]
-    fn a_leader_waits_for_nobody_if_one_committer_came_in_the_last_round() {
+    fn a_leader_does_not_wait_after_a_round_with_one_committer() {
         let gathering = Gathering::new(100);
         for _ in 0..3 {
             gathering.note_arrival();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_a_wait_falls_with_those_who_wait_and_grows_with_those_who_are_missing() {
+    fn more_waiters_shorten_the_wait_and_missing_ones_lengthen_it() {
         // 5/4 of a budget of 1000 ns, for one.
         assert!(!is_too_late(1250, 1, 1, 1000) && is_too_late(1251, 1, 1, 1000));
         assert!(!is_too_late(125, 10, 1, 1000) && is_too_late(126, 10, 1, 1000));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_also_waits_for_those_whom_the_last_round_woke_if_others_came_meanwhile() {
+    fn a_leader_waits_for_woken_committers_besides_new_arrivals() {
         let gathering = Gathering::new(100);
         let three_arrive = || {
             for _ in 0..3 {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_waits_until_as_many_committers_have_come_as_in_the_last_round() {
+    fn a_leader_waits_for_as_many_committers_as_in_the_last_round() {
         let gathering = Gathering::new(100);
         let three_arrive = || {
             for _ in 0..3 {

@@ -78,6 +78,7 @@ mod async_waiters;
 mod background;
 mod flusher;
 mod leader;
+mod room;
 mod space_watch;
 mod wait_group;
 mod workers;
@@ -90,6 +91,7 @@ use self::async_waiters::AsyncWaiters;
 pub(crate) use self::async_waiters::{Key, Wait};
 use self::flusher::Flusher;
 use self::leader::{Gathering, Leadership};
+pub(crate) use self::room::WhenFull;
 pub use self::space_watch::SoftLimit;
 use self::space_watch::SpaceWatch;
 use self::wait_group::{Least, WaitGroup};
@@ -133,7 +135,7 @@ pub(crate) struct Commit {
     // 1 while a log that was opened above `max_bytes` takes no records: the tail is paused.
     pub(crate) refuses: AtomicU64,
     failure: OnceLock<Error>,
-    // Set when observers were told of the failure.
+    // Set when observers were woken for the failure.
     announced: OnceLock<()>,
     // The LSN of the last reservation that was written to the store; 0 if there was none.
     last_written: StatCell,

@@ -21,13 +21,13 @@ use crate::Result;
 use crate::sync::{Mutex, WaitWord, survive};
 
 pub(crate) struct Worker {
-    queue: Mutex<Queue>,
+    queue: Mutex<JobQueue>,
     word: WaitWord,
     thread: BackgroundThread,
 }
 
 #[derive(Default)]
-struct Queue {
+struct JobQueue {
     due: VecDeque<(Callback, Result<()>)>,
     must_stop: bool,
 }

@@ -26,7 +26,7 @@ pub(crate) struct WriteCursor {
 }
 
 /// A run of complete reservations.
-struct Run {
+struct FilledRun {
     end: Lsn,
     /// Where the last of them begins.
     last: Lsn,
@@ -39,11 +39,11 @@ impl WriteCursor {
     }
 
     /// Returns the complete reservations from the cursor on, up to `until` or about `bytes` bytes.
-    fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> Run {
-        let mut run = Run { end: self.written, last: self.written, reservations: 0 };
+    fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> FilledRun {
+        let mut run = FilledRun { end: self.written, last: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
             let Some(end) = buffer.walk_from(run.end) else { break };
-            run = Run { end, last: run.end, reservations: run.reservations + 1 };
+            run = FilledRun { end, last: run.end, reservations: run.reservations + 1 };
         }
         run
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::progress::{OnProgress, PROGRESS_BYTES, RepairProgress, RepairStep};
+use super::progress::{CopyProgress, CopyStep, OnProgress, PROGRESS_BYTES};
 use super::walk::Walk;
 use crate::reader::EpochSpan;
 use crate::store::{ReadStore, State};
@@ -52,7 +52,7 @@ pub(super) fn walk_to(
             if next.bytes_since(reported_to) >= PROGRESS_BYTES {
                 reported_to = next;
                 let done = next.bytes_since(head);
-                on_progress(RepairProgress { step: RepairStep::Check, done, total });
+                on_progress(CopyProgress { step: CopyStep::Check, done, total });
             }
         }
     }

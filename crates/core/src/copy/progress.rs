@@ -4,12 +4,12 @@
 pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
 
 /// A callback that gets the progress of a step after each few MiB.
-pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(RepairProgress);
+pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(CopyProgress);
 
 /// The step that a repair, a restore or a backup is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RepairStep {
+pub enum CopyStep {
     /// Checks the part that is kept.
     Check,
     /// Counts the records of the rest that validate. Only a repair does.
@@ -21,9 +21,9 @@ pub enum RepairStep {
 /// The progress of a step, in bytes of log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RepairProgress {
+pub struct CopyProgress {
     /// The step.
-    pub step: RepairStep,
+    pub step: CopyStep,
     /// Bytes that the step has processed.
     pub done: u64,
     /// All bytes of the step.

@@ -50,7 +50,7 @@ fn an_advice_of_its_own_takes_the_place_of_the_kinds() {
 }
 
 #[test]
-fn the_advice_of_the_cause_is_also_in_the_text_of_a_call_that_has_appended() {
+fn an_error_after_an_append_keeps_the_advice_of_its_cause() {
     let text = "the log may take 4096 bytes (max_bytes)";
     let error = Error::new(ErrorKind::NoSpace, text).with_advice("truncate the log");
     assert_eq!(error.to_string(), format!("{text}; truncate the log"));
@@ -59,7 +59,7 @@ fn the_advice_of_the_cause_is_also_in_the_text_of_a_call_that_has_appended() {
 }
 
 #[test]
-fn a_read_only_file_system_is_to_be_repaired_and_no_access_is_to_be_granted() {
+fn a_read_only_file_system_gets_mount_advice_not_access_advice() {
     let cause = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
     let error = Error::io("sync the segment", cause).with_kind(ErrorKind::Poisoned);
     let text = error.to_string();

@@ -96,7 +96,7 @@ struct Part {
     seeds: Vec<EpochSeed>,
 }
 
-enum Step {
+enum SalvageStep {
     Record(Lsn, Header),
     Gap(Gap),
 }
@@ -143,8 +143,8 @@ impl Salvage {
     pub fn next(&mut self) -> Result<Option<Salvaged<'_>>> {
         Ok(match self.step()? {
             None => None,
-            Some(Step::Gap(gap)) => Some(Salvaged::Gap(gap)),
-            Some(Step::Record(lsn, header)) => {
+            Some(SalvageStep::Gap(gap)) => Some(Salvaged::Gap(gap)),
+            Some(SalvageStep::Record(lsn, header)) => {
                 let payload = self.reader.payload(lsn, &header)?;
                 let Some(payload) = payload.filter(|payload| header.matches(payload)) else {
                     let text = "the record changed while it was read";
@@ -168,8 +168,8 @@ impl Salvage {
             };
             let Some(step) = step else { break };
             match step {
-                Step::Record(..) => records += 1,
-                Step::Gap(gap) => {
+                SalvageStep::Record(..) => records += 1,
+                SalvageStep::Gap(gap) => {
                     on_bad(gap.from);
                     // Only segments that are present: a damaged state can make a gap so long that
                     // its segment numbers cannot be listed.
@@ -182,7 +182,7 @@ impl Salvage {
         Ok(records)
     }
 
-    fn step(&mut self) -> Result<Option<Step>> {
+    fn step(&mut self) -> Result<Option<SalvageStep>> {
         loop {
             let found = match self.pending.take() {
                 Some(pending) => Some(pending),
@@ -192,7 +192,7 @@ impl Salvage {
             if let Some(gap) = self.gap_before(end) {
                 self.pending = found;
                 self.done_to = gap.to;
-                return Ok(Some(Step::Gap(gap)));
+                return Ok(Some(SalvageStep::Gap(gap)));
             }
             let Some((at, header)) = found else {
                 return self.check_end().map(|()| None);
@@ -205,7 +205,7 @@ impl Salvage {
             }
             self.done_to = self.at;
             if header.kind == Kind::Data {
-                return Ok(Some(Step::Record(at, header)));
+                return Ok(Some(SalvageStep::Record(at, header)));
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::io::IoSlice;
 
 use super::Wal;
-use super::room::WhenFull;
 use crate::buffer::Reserved;
 use crate::codec::{self, Codec, Scratch};
+use crate::commit::WhenFull;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
 
@@ -73,7 +73,7 @@ impl Wal {
         }
         let lsn = self.append_frame::<false>(tag, data, WhenFull::Wait)?;
         let end = lsn.plus(framed_bytes(data.len()));
-        let waited = self.handle.log.wait(end, None).and_then(|_| self.check_not_truncated(lsn));
+        let waited = self.handle.commit.wait(end, None).and_then(|_| self.check_not_truncated(lsn));
         waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
     }
 
@@ -89,7 +89,7 @@ impl Wal {
         let mut run = |bytes: &mut [u8]| {
             fill.take().expect("runs once")(lsn, bytes);
             // In a child that the closure forked, the range belongs to the parent.
-            self.handle.log.check_process().map(|()| crc32c_append(0, bytes))
+            self.handle.commit.check_process().map(|()| crc32c_append(0, bytes))
         };
         let checksum = match reserved.fill(HEADER_BYTES as u64, len, &mut run) {
             Some(checksum) => checksum?,
@@ -173,7 +173,7 @@ impl Wal {
         when_full: WhenFull,
     ) -> Result<Lsn> {
         let frame_bytes = self.check_len(data.len())?;
-        self.handle.log.buffer.fetch_ahead(frame_bytes);
+        self.handle.commit.buffer.fetch_ahead(frame_bytes);
         let checksum = crc32c_append(0, data);
         let mut reserved = self.reserve(frame_bytes, when_full)?;
         let lsn = reserved.lsn();
@@ -194,7 +194,7 @@ impl Wal {
     /// Reserves a range in one segment.
     #[inline(always)]
     pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
-        let log = &*self.handle.log;
+        let log = &*self.handle.commit;
         let limit = log.buffer.admission_limit();
         let has_room = log.buffer.has_room(bytes, limit);
         let claimed = if has_room { log.buffer.reserve(bytes).ok() } else { None };
@@ -219,7 +219,7 @@ impl Wal {
     ) -> [u64; HEADER_BYTES / 8] {
         let at = reserved.lsn().plus(offset);
         let header = Header { durable_lag: reserved.durable_lag + offset, ..header };
-        header.encode_words(self.handle.log.buffer.seed(), at)
+        header.encode_words(self.handle.commit.buffer.seed(), at)
     }
 
     /// Publishes the range and applies the sync policy. `lsn` is the LSN of its first record.
@@ -237,7 +237,7 @@ impl Wal {
     fn act_on_append(&self, start: Lsn, end: Lsn) -> Result<()> {
         match self.handle.policy {
             SyncPolicy::OnCommit | SyncPolicy::Interval(_) => return self.write_complete_piece(),
-            SyncPolicy::Always => self.handle.log.wait(end, None).map(drop),
+            SyncPolicy::Always => self.handle.commit.wait(end, None).map(drop),
             SyncPolicy::Os => self.flush_until(end),
         }
         .and_then(|()| self.check_not_truncated(start))
@@ -247,7 +247,7 @@ impl Wal {
     /// cache. This thread writes it if there is no second core, or if the flusher cannot be started
     /// or does not keep up.
     fn write_complete_piece(&self) -> Result<()> {
-        let log = &self.handle.log;
+        let log = &self.handle.commit;
         let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
         if has_flusher && log.write_soon() {
             return Ok(());

@@ -41,7 +41,7 @@ impl Wal {
             let view = self.handle.epochs.view(None, || self.durable_lsn());
             (pin, state.clone(), view)
         };
-        let store = Arc::clone(&self.handle.log.store);
+        let store = Arc::clone(&self.handle.commit.store);
         let salt = store.random()?;
         let reserved = self.reserved_lsn();
         let store = store as Arc<dyn ReadStore>;
@@ -61,7 +61,7 @@ impl Backup {
     /// Returns where the log lies.
     #[must_use]
     pub fn place(&self) -> String {
-        self.wal.handle.log.store.place()
+        self.wal.handle.commit.store.place()
     }
 
     /// Refuses a backup of which records were truncated since it was planned.

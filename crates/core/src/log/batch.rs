@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use super::Wal;
 use super::append::write_head;
-use super::room::WhenFull;
 use super::ticket::Ticket;
 use crate::buffer::Reserved;
 use crate::codec::Scratch;
+use crate::commit::WhenFull;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 
@@ -93,7 +93,7 @@ impl Wal {
         let (count, payload_bytes) = measure(payloads.clone(), self.max_record_bytes())?;
         let frame_bytes = self.check_len(payload_bytes)?;
         let mut reserved = self.reserve(frame_bytes, WhenFull::Wait)?;
-        let mut run = Run::new(HEADER_BYTES as u64, true, count);
+        let mut run = FrameRun::new(HEADER_BYTES as u64, true, count);
         for (tag, is_encoded, payload) in payloads {
             run.write(self, &mut reserved, tag, is_encoded, payload.as_ref())?;
         }
@@ -131,7 +131,7 @@ impl Wal {
         // The frames take the place of the payload of one record.
         self.check_len(frames_bytes - HEADER_BYTES)?;
         let mut reserved = self.reserve(frames_bytes as u64, WhenFull::Wait)?;
-        let mut run = Run::new(0, false, count);
+        let mut run = FrameRun::new(0, false, count);
         for (tag, is_encoded, payload) in payloads {
             run.write(self, &mut reserved, tag, is_encoded, payload.as_ref())?;
         }
@@ -139,7 +139,7 @@ impl Wal {
         self.finish_run(reserved, run)
     }
 
-    fn finish_run(&self, reserved: Reserved<'_>, run: Run) -> Result<BatchTicket<'_>> {
+    fn finish_run(&self, reserved: Reserved<'_>, run: FrameRun) -> Result<BatchTicket<'_>> {
         let (first, end) = (run.lsns[0], reserved.end());
         self.finish(reserved, first)?;
         Ok(BatchTicket { ticket: Ticket::new(self, first, end), lsns: run.lsns })
@@ -174,7 +174,7 @@ fn measure<R: AsRef<[u8]>>(
 }
 
 /// Frames that are written one after the other into one reservation.
-struct Run {
+struct FrameRun {
     at: u64,
     are_members: bool,
     /// Of all bytes of the frames.
@@ -182,16 +182,16 @@ struct Run {
     lsns: Vec<Lsn>,
 }
 
-impl Run {
-    fn new(at: u64, are_members: bool, count: usize) -> Run {
-        Run { at, are_members, checksum: 0, lsns: Vec::with_capacity(count) }
+impl FrameRun {
+    fn new(at: u64, are_members: bool, count: usize) -> FrameRun {
+        FrameRun { at, are_members, checksum: 0, lsns: Vec::with_capacity(count) }
     }
 
     /// Ends an append whose records got shorter after they were measured. A record that got longer
     /// panics when it is written. Either way the range becomes padding.
     fn check_is_whole(&self, wal: &Wal, reserved: &Reserved<'_>) -> Result<()> {
         // In a child that the iterator forked, the range belongs to the parent.
-        wal.handle.log.check_process()?;
+        wal.handle.commit.check_process()?;
         let is_whole = reserved.lsn().plus(self.at) == reserved.end();
         assert!(is_whole, "the records changed while they were appended");
         Ok(())
@@ -206,7 +206,7 @@ impl Run {
         record: &[u8],
     ) -> Result<()> {
         // In a child that the record forked, the range belongs to the parent.
-        wal.handle.log.check_process()?;
+        wal.handle.commit.check_process()?;
         let header = Header::new(Kind::Data, tag, record.len() as u32, crc32c_append(0, record));
         let header = header.member_if(self.are_members).encoded_if(is_encoded);
         let head = wal.encode(reserved, self.at, header);

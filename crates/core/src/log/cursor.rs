@@ -138,7 +138,7 @@ impl Cursor {
     /// a cursor keeps the head where it is), `checkpoint` above the last one, `close`. Does not
     /// wait.
     pub fn confirm(&self) {
-        if self.tail.is_ok() && self.wal.handle.log.check_process().is_ok() {
+        if self.tail.is_ok() && self.wal.handle.commit.check_process().is_ok() {
             self.wal.handle.confirmations.confirm(&self.name, self.processed());
         }
     }
@@ -151,7 +151,7 @@ impl Cursor {
     /// `NoFiles`, `Io`, `PermissionDenied`, `NotFound`: the state could not be saved, but the next
     /// open may find it; call again. `Closed`, `Poisoned`, `Forked`.
     pub fn save(&self) -> Result<()> {
-        self.wal.handle.log.check_process()?;
+        self.wal.handle.commit.check_process()?;
         self.tail.as_ref().map_err(Clone::clone)?;
         let (at, head) = (self.processed(), self.wal.head_lsn());
         if self.is_below_head(at) && !self.wal.is_at_head(at) {
@@ -171,7 +171,7 @@ impl Cursor {
     /// [`save`](Cursor::save) does, and the cursor has moved.
     pub fn seek(&mut self, lsn: Lsn) -> Result<()> {
         let (tail, lease) = self.tail_at(lsn)?;
-        self.wal.handle.log.wait(tail.position(), None)?;
+        self.wal.handle.commit.wait(tail.position(), None)?;
         (self.tail, self.lease, self.begin, self.found) = (Ok(tail), lease, lsn, None);
         #[cfg(feature = "stream")]
         {
@@ -297,7 +297,7 @@ impl futures_core::Stream for Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        if self.wal.handle.log.check_process().is_ok() {
+        if self.wal.handle.commit.check_process().is_ok() {
             self.wal.handle.confirmations.leave(&self.name);
         }
     }

@@ -9,8 +9,8 @@
 mod append;
 mod backup;
 mod batch;
+mod close;
 mod cursor;
-mod end;
 mod ended;
 mod epochs;
 mod first_records;
@@ -20,7 +20,6 @@ mod pins;
 mod positions;
 mod read;
 mod release;
-mod room;
 mod space;
 mod state;
 mod tail;
@@ -75,7 +74,7 @@ enum LastSave {
 /// everything to the operating system.
 #[derive(Debug)]
 struct Handle {
-    log: Arc<Commit>,
+    commit: Arc<Commit>,
     policy: SyncPolicy,
     // If an append's start and end differ in these bits, it completes a piece of `write_bytes`, or
     // the policy asks for something after each append.
@@ -162,7 +161,7 @@ impl Wal {
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
             confirmations: Confirmations::default(),
-            log: Arc::new(Commit::new(buffer, store, base, observer, options)),
+            commit: Arc::new(Commit::new(buffer, store, base, observer, options)),
             uuid: state.uuid,
             head: Watermark::new(state.head),
             checkpoint: AtomicU64::new(state.checkpoint.as_u64()),
@@ -175,20 +174,20 @@ impl Wal {
         };
         let wal = Wal { handle: Arc::new(handle) };
         if is_empty_epoch {
-            wal.handle.log.refuse_above_limit();
+            wal.handle.commit.refuse_above_limit();
         }
         if let SyncPolicy::Interval(_) = options.sync_policy {
             wal.ensure_flusher()?;
         }
         if options.soft_limit.is_some() {
-            wal.handle.log.start_worker(|log| &log.callbacks)?;
+            wal.handle.commit.start_worker(|log| &log.callbacks)?;
         }
         Ok(wal)
     }
 
     /// Waits until all records that were reserved before the call survive power loss.
     pub fn sync(&self) -> Result<()> {
-        self.handle.log.wait(self.reserved_lsn(), None).map(drop)
+        self.handle.commit.wait(self.reserved_lsn(), None).map(drop)
     }
 
     /// Returns a ticket for everything that was reserved before the call.
@@ -201,7 +200,7 @@ impl Wal {
     /// Waits until the record that begins at `lsn` survives power loss.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
-        self.handle.log.wait(target, None)?;
+        self.handle.commit.wait(target, None)?;
         self.check_not_truncated(lsn)
     }
 
@@ -214,7 +213,7 @@ impl Wal {
         let epochs = Arc::clone(&self.handle.epochs);
         let callback =
             move |result: Result<()>| f(result.and_then(|()| epochs.check_not_truncated(lsn)));
-        self.handle.log.register_callback(target, Box::new(callback))
+        self.handle.commit.register_callback(target, Box::new(callback))
     }
 
     /// Waits until the record that begins at `lsn` was handed to the operating system: it survives
@@ -228,24 +227,24 @@ impl Wal {
     /// Returns the end of the last reservation.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {
-        self.handle.log.buffer.reserved()
+        self.handle.commit.buffer.reserved()
     }
 
     /// Returns the end of the longest prefix that was seen complete in the log buffer.
     pub(crate) fn filled_lsn(&self) -> Lsn {
-        self.handle.log.filled.read()
+        self.handle.commit.filled.read()
     }
 
     /// Returns the end of the prefix that was handed to the operating system.
     #[must_use]
     pub fn written_lsn(&self) -> Lsn {
-        self.handle.log.buffer.written.read()
+        self.handle.commit.buffer.written.read()
     }
 
     /// Returns the end of the prefix that survives power loss.
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
-        self.handle.log.durable.read()
+        self.handle.commit.durable.read()
     }
 
     /// Returns the head, where the log begins.
@@ -265,7 +264,7 @@ impl Wal {
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let extent = || (self.head_lsn(), self.reserved_lsn());
-        if self.handle.log.check_process().is_err() {
+        if self.handle.commit.check_process().is_err() {
             // A thread of the parent may hold the lock of the epochs for ever.
             let (head, end) = extent();
             return end.bytes_since(head);
@@ -295,7 +294,7 @@ impl Wal {
     /// Returns what the log has done since it was opened, and its watermarks.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let log = &self.handle.log;
+        let log = &self.handle.commit;
         log.counters.snapshot(log.buffer.is_own(), || Gauges {
             watermarks: [
                 self.head_lsn(),
@@ -322,7 +321,7 @@ impl Wal {
     }
 
     pub(crate) fn commit_state(&self) -> &Commit {
-        &self.handle.log
+        &self.handle.commit
     }
 
     pub(crate) fn ensure_flusher(&self) -> Result<()> {
@@ -330,11 +329,11 @@ impl Wal {
             SyncPolicy::Interval(interval) => Some(interval),
             _ => None,
         };
-        self.handle.log.start_flusher(interval)
+        self.handle.commit.start_flusher(interval)
     }
 
     fn check_open(&self) -> Result<()> {
-        let log = &self.handle.log;
+        let log = &self.handle.commit;
         log.check()?;
         match log.buffer.tail() {
             Ok(_) | Err(Stop::Paused) => Ok(()),
@@ -344,7 +343,7 @@ impl Wal {
 
     /// Returns the LSN that a watermark must reach to cover the record that begins at `lsn`.
     fn end_covering(&self, lsn: Lsn) -> Result<Lsn> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         let reserved = self.reserved_lsn();
         if lsn >= reserved {
             let text = format!("the log ends at LSN {reserved}");
@@ -366,12 +365,12 @@ impl Wal {
     /// watermark that covers the record.
     #[inline]
     pub(crate) fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         self.handle.epochs.check_not_truncated(lsn)
     }
 
     fn flush_until(&self, target: Lsn) -> Result<()> {
-        let log = &self.handle.log;
+        let log = &self.handle.commit;
         let mut backoff = crate::sync::Backoff::default();
         while log.buffer.written.read() < target {
             log.check()?;
@@ -401,7 +400,7 @@ impl fmt::Debug for Wal {
             .field("durable", &self.durable_lsn())
             .field("written", &self.written_lsn())
             .field("reserved", &self.reserved_lsn())
-            .field("failure", &self.handle.log.check().err())
+            .field("failure", &self.handle.commit.check().err())
             .finish_non_exhaustive()
     }
 }

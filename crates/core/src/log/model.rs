@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Wal;
 use super::first_records::FirstRecords;
 use super::pins::{Lease, Pin, PinKind};
-use super::truncate_after::Place;
+use super::truncate_after::NewEnd;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::recovery::Recovered;
@@ -28,14 +28,14 @@ impl LeasedReader {
 impl Wal {
     /// Truncates after the record at `record`, which ends at `new_end`.
     pub(crate) fn truncate_above(&self, record: Lsn, new_end: Lsn) -> Result<()> {
-        let place = Place { record, new_end };
+        let place = NewEnd { record, new_end };
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
     /// Truncates as [`truncate_above`](Wal::truncate_above) does, and puts `records` in place of
     /// what goes.
     pub(crate) fn replace_above(&self, record: Lsn, new_end: Lsn, records: &[&[u8]]) -> Result<()> {
-        let place = Place { record, new_end };
+        let place = NewEnd { record, new_end };
         let most = self.handle.max_frame_bytes as usize;
         let first = FirstRecords::copy(records.iter().map(|record| (0, record)), None, most)?;
         self.handle.truncate_above(place, first).map(drop)
@@ -71,7 +71,7 @@ impl Wal {
 
     /// Makes the log refuse records, as one that is opened above its limit.
     pub(crate) fn refuse_above_limit(&self) {
-        self.handle.log.refuse_above_limit();
+        self.handle.commit.refuse_above_limit();
     }
 
     /// Frees the segments below the head.

@@ -33,7 +33,7 @@ pub(super) struct Pins(Mutex<PinTable>);
 
 #[derive(Debug, Default)]
 struct PinTable {
-    // Ascending by LSN. The number tells pins at one LSN apart.
+    // Ascending by LSN. The number distinguishes pins at one LSN.
     pins: BTreeMap<(Lsn, u64), Entry>,
     added: u64,
 }
@@ -139,7 +139,7 @@ impl Pin {
 
 impl Pinned for Pin {
     fn check_process(&self) -> Result<()> {
-        self.wal.handle.log.check_process()
+        self.wal.handle.commit.check_process()
     }
 
     fn advance(&mut self, lsn: Lsn) -> Lsn {
@@ -167,7 +167,7 @@ impl Pinned for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let handle = &self.wal.handle;
-        if handle.log.check_process().is_err() {
+        if handle.commit.check_process().is_err() {
             return;
         }
         handle.pins.remove(&self.key);
@@ -206,7 +206,7 @@ impl Hold {
     /// `NotARecord`: no record begins at `lsn`. Else as `Wal::records_from`.
     pub fn records(&self) -> Result<Records> {
         let wal = &self.0.wal;
-        wal.handle.log.check_process()?;
+        wal.handle.commit.check_process()?;
         let written = wal.written_lsn();
         let View { spans, end, begin } = wal.view(Some(self.lsn()));
         let from = begin.map_or(self.lsn(), |begin| begin.next);

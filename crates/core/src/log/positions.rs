@@ -116,7 +116,7 @@ impl Wal {
         }
         if let Some(from) = from {
             self.check_begin(from)?;
-            self.handle.log.wait(from, None)?;
+            self.handle.commit.wait(from, None)?;
         }
         let mut refusal = None;
         self.handle.change_state(from, |state| {
@@ -147,7 +147,7 @@ impl Wal {
 
     /// Returns all cursors, by name.
     pub fn cursors(&self) -> Result<Vec<CursorStatus>> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         let cursors = self.handle.state.lock().cursors.clone();
         let known = self.handle.confirmations.0.lock();
         let status = |cursor: SavedCursor| {
@@ -185,7 +185,7 @@ impl Handle {
     /// the positions of the cursors that do not lag too much.
     pub(super) fn head_towards(&self, to: Lsn, state: &State) -> Lsn {
         let epochs = &self.epochs;
-        let lag = |at| epochs.lag(|| (at, self.log.buffer.reserved()));
+        let lag = |at| epochs.lag(|| (at, self.commit.buffer.reserved()));
         let keeps = |cursor: &&SavedCursor| cursor.keeps(lag(cursor.position));
         let kept = state.cursors.iter().filter(keeps);
         let lowest = kept.map(|cursor| epochs.skip_unused(cursor.position)).min();

@@ -52,7 +52,7 @@ impl Wal {
 
     /// Returns the records at `lsns`, in the order of `lsns`.
     pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
         lsns.iter().try_for_each(|&lsn| self.check_record(lsn).map(drop))?;
         self.flush_until(highest.plus(1))?;
@@ -92,7 +92,7 @@ impl Wal {
 
     /// Returns the last record of the log, or `None` if the log has no record.
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         self.unless_truncated(|| self.last_in(&self.view(None)))
     }
 
@@ -102,7 +102,7 @@ impl Wal {
         let segment_bytes = self.handle.segment_bytes;
         let segment_below = |at: Lsn| at.before().segment_start(segment_bytes);
         // Unless the last reservation that was written is padding or a mark, it has the record.
-        let last_written = self.handle.log.last_written();
+        let last_written = self.handle.commit.last_written();
         let was_written = last_written > Lsn::ZERO;
         let mut from = if was_written { last_written.min(end) } else { segment_below(end) };
         let mut to = end;
@@ -183,7 +183,7 @@ impl Wal {
     /// Refuses an LSN at which no reader can begin. Allowed are records, the head, and the end of
     /// the log or of an epoch.
     pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         if self.is_at_head(lsn) {
             return Ok(());
         }
@@ -234,7 +234,7 @@ impl Wal {
         kind: PinKind,
         lease: Option<Arc<Lease>>,
     ) -> Result<(Pin, View)> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         let state = self.handle.state.lock();
         let view = self.view(from);
         match view.begin {
@@ -262,7 +262,7 @@ impl Wal {
     }
 
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
-        let store = Arc::clone(&self.handle.log.store) as Arc<dyn ReadStore>;
+        let store = Arc::clone(&self.handle.commit.store) as Arc<dyn ReadStore>;
         FrameReader::new(store, self.handle.segment_bytes, read_ahead_bytes).starting_small()
     }
 
@@ -273,7 +273,7 @@ impl Wal {
 
     /// Refuses an LSN below the head or above the end.
     pub(super) fn check_readable(&self, lsn: Lsn) -> Result<()> {
-        self.handle.log.check_process()?;
+        self.handle.commit.check_process()?;
         let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
         if lsn < head {
             return Err(below_head(lsn, head));
@@ -297,7 +297,7 @@ impl Wal {
         if lsn >= self.written_lsn() {
             return none();
         }
-        let store = self.handle.log.store.as_ref();
+        let store = self.handle.commit.store.as_ref();
         match missing_segment(store, self.handle.segment_bytes, lsn) {
             // Check after the look: a truncation may have freed the segment before it.
             Some(missing) => truncated().unwrap_or(missing),

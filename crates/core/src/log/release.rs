@@ -27,7 +27,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// Dropping it changes nothing. It does not keep the log open.
 #[must_use = "only this says whether the files were freed"]
 pub struct Release {
-    log: Arc<Commit>,
+    commit: Arc<Commit>,
     slot: Arc<Slot>,
 }
 
@@ -61,12 +61,12 @@ impl Slot {
 }
 
 /// Gives `Closed` to those who wait if the log ends before the job has run.
-struct Job {
+struct ReleaseJob {
     slot: Arc<Slot>,
     result: Option<Result<()>>,
 }
 
-impl Drop for Job {
+impl Drop for ReleaseJob {
     fn drop(&mut self) {
         self.slot.finish(self.result.take().unwrap_or(Err(Error::bare(ErrorKind::Closed))));
     }
@@ -77,8 +77,8 @@ impl Release {
     /// Creates a release whose job is what the caller does with the function.
     pub(crate) fn model(log: &Wal) -> (Release, impl FnOnce(Result<()>) + use<>) {
         let slot = Arc::new(Slot::default());
-        let job = Job { slot: Arc::clone(&slot), result: None };
-        let release = Release { log: Arc::clone(&log.handle.log), slot };
+        let job = ReleaseJob { slot: Arc::clone(&slot), result: None };
+        let release = Release { commit: Arc::clone(&log.handle.commit), slot };
         let finish = move |result| {
             let mut job = job;
             job.result = Some(result);
@@ -92,16 +92,16 @@ impl Wal {
     pub fn truncate_before_in_background(&self, lsn: Lsn) -> Result<Release> {
         self.move_head(lsn)?;
         let slot = Arc::new(Slot::default());
-        let job = Job { slot: Arc::clone(&slot), result: None };
+        let job = ReleaseJob { slot: Arc::clone(&slot), result: None };
         let handle = Arc::downgrade(&self.handle);
-        self.handle.log.release_soon(Box::new(move |_| {
+        self.handle.commit.release_soon(Box::new(move |_| {
             // While it runs, this is a handle, too: if the others go, the log ends on this thread.
             let handle = handle.upgrade();
             // Dropped before the handle: a callback that waits for it keeps the log from ending.
             let mut job = job;
             job.result = handle.as_deref().map(release);
         }))?;
-        Ok(Release { log: Arc::clone(&self.handle.log), slot })
+        Ok(Release { commit: Arc::clone(&self.handle.commit), slot })
     }
 }
 
@@ -133,7 +133,7 @@ impl Release {
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Result<bool> {
-        self.log.check_process()?;
+        self.commit.check_process()?;
         loop {
             let seen = self.slot.word.look();
             if let Some(result) = self.slot.result() {
@@ -152,7 +152,7 @@ impl Future for Release {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.log.check_process()?;
+        self.commit.check_process()?;
         // Foreign code clones and drops wakers: outside of the lock.
         let waker = context.waker().clone();
         let _dropped;
@@ -168,7 +168,7 @@ impl Future for Release {
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A forked child may find the lock of the result held.
-        let is_done = self.log.check_process().is_ok() && self.slot.result().is_some();
+        let is_done = self.commit.check_process().is_ok() && self.slot.result().is_some();
         f.debug_struct("Release").field("is_done", &is_done).finish_non_exhaustive()
     }
 }

@@ -47,8 +47,8 @@ pub struct SpacePin {
 impl Wal {
     /// Returns what the log takes on disk, and what keeps it.
     pub fn space(&self) -> Result<Space> {
-        self.handle.log.check_process()?;
-        let (segments, taken) = self.handle.log.segments_in_use()?;
+        self.handle.commit.check_process()?;
+        let (segments, taken) = self.handle.commit.segments_in_use()?;
         let pins = self.handle.pins.all();
         let kept = self.cursors()?.into_iter().filter(|cursor| cursor.keeps_the_log);
         let mut counts = BTreeMap::new();

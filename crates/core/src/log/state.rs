@@ -14,7 +14,7 @@ impl Handle {
         let _releasing = self.releasing.lock();
         self.change_state(None, |state| {
             state.clean = true;
-            state.clean_end = self.log.buffer.reserved();
+            state.clean_end = self.commit.buffer.reserved();
             state.epochs = self.epochs.extents(state.head, state.clean_end);
         })
     }
@@ -22,7 +22,7 @@ impl Handle {
     /// Saves how far the log is durable, unless the state proves as much: evidence for an open that
     /// finds no log buffer. The end of the log is not clean by this.
     pub(super) fn save_durable(&self) -> Result<()> {
-        let durable = self.log.durable.read();
+        let durable = self.commit.durable.read();
         if durable <= self.state.lock().floor() {
             return Ok(());
         }
@@ -39,7 +39,7 @@ impl Handle {
         let mut saving = self.saving.lock();
         // No truncation comes between this check and the save.
         named.map_or(Ok(()), |lsn| self.epochs.check_not_truncated(lsn))?;
-        self.log.check()?;
+        self.commit.check()?;
         let before = self.state.lock().clone();
         if before.clean {
             return Err(Error::bare(ErrorKind::Closed));
@@ -50,7 +50,7 @@ impl Handle {
         // A save that failed may have reached the disk.
         if next != before || *saving == LastSave::Failed {
             *saving = LastSave::Failed;
-            self.log.store.save_state(&next)?;
+            self.commit.store.save_state(&next)?;
             *saving = LastSave::Done;
             self.set_state(next.clone());
         }

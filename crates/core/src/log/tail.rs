@@ -100,7 +100,7 @@ pub struct Tail {
 pub(super) type Found = (Lsn, Header);
 
 /// What a tail found without waiting.
-enum Step {
+enum TailStep {
     Found(Found),
     /// No record ends above this LSN yet.
     NothingAbove(Lsn),
@@ -140,13 +140,13 @@ impl Tail {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             match self.step()? {
-                Step::Found(found) => return Ok(Some(found)),
-                Step::NothingAbove(at) => {
+                TailStep::Found(found) => return Ok(Some(found)),
+                TailStep::NothingAbove(at) => {
                     if !self.wait_beyond(at, deadline)? {
                         return Ok(None);
                     }
                 }
-                Step::Finished => return Ok(None),
+                TailStep::Finished => return Ok(None),
             }
         }
     }
@@ -184,9 +184,9 @@ impl Tail {
     pub(super) fn poll_find(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Found>>> {
         loop {
             match self.step()? {
-                Step::Found(found) => return Poll::Ready(Ok(Some(found))),
-                Step::NothingAbove(at) => ready!(self.poll_beyond(at, context))?,
-                Step::Finished => return Poll::Ready(Ok(None)),
+                TailStep::Found(found) => return Poll::Ready(Ok(Some(found))),
+                TailStep::NothingAbove(at) => ready!(self.poll_beyond(at, context))?,
+                TailStep::Finished => return Poll::Ready(Ok(None)),
             }
         }
     }
@@ -204,14 +204,14 @@ impl Tail {
     }
 
     /// Reads the next record, if there is one.
-    fn step(&mut self) -> Result<Step> {
-        self.wal.handle.log.check_process()?;
+    fn step(&mut self) -> Result<TailStep> {
+        self.wal.handle.commit.check_process()?;
         loop {
             if self.records.is_finished() || self.cancelled.get().is_some() {
-                return Ok(Step::Finished);
+                return Ok(TailStep::Finished);
             }
             match self.records.advance() {
-                Ok(Some(found)) => return Ok(Step::Found(found)),
+                Ok(Some(found)) => return Ok(TailStep::Found(found)),
                 Ok(None) => {}
                 // The tail has reached a truncation. `leave_truncated` checks what it has returned.
                 Err(error) if error.kind() == ErrorKind::Truncated => {}
@@ -227,7 +227,7 @@ impl Tail {
             } else if epochs.running_base() == base {
                 // `end` and `at` are of one epoch. Else `end` may be below the records that have
                 // replaced others.
-                return Ok(Step::NothingAbove(at));
+                return Ok(TailStep::NothingAbove(at));
             }
         }
     }
@@ -266,7 +266,7 @@ impl Tail {
 
     /// Polls for *durable* to move beyond `at`.
     fn poll_beyond(&mut self, at: Lsn, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let (log, target) = (&self.wal.handle.log, at.plus(1));
+        let (log, target) = (&self.wal.handle.commit, at.plus(1));
         log.check_goes_on(target)?;
         self.wal.ensure_flusher()?;
         // A task may be polled before it is woken, and find a record.
@@ -306,14 +306,14 @@ impl Drop for Tail {
 /// It does not keep the log open.
 #[derive(Clone)]
 pub struct TailCanceller {
-    log: Arc<Commit>,
+    commit: Arc<Commit>,
     cancelled: Arc<OnceLock<()>>,
 }
 
 impl TailCanceller {
     pub(super) fn new(wal: &Wal, cancelled: &Arc<OnceLock<()>>) -> TailCanceller {
-        let log = Arc::clone(&wal.handle.log);
-        TailCanceller { log, cancelled: Arc::clone(cancelled) }
+        let commit = Arc::clone(&wal.handle.commit);
+        TailCanceller { commit, cancelled: Arc::clone(cancelled) }
     }
 
     /// Lets the tail's [`next`](Tail::next) return `None`: a call that waits soon, later ones at
@@ -321,9 +321,9 @@ impl TailCanceller {
     ///
     /// In a forked child it does nothing.
     pub fn cancel(&self) {
-        if self.log.check_process().is_ok() {
+        if self.commit.check_process().is_ok() {
             let _ = self.cancelled.set(());
-            self.log.wake_observers();
+            self.commit.wake_observers();
         }
     }
 }

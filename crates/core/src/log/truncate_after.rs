@@ -49,7 +49,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Where the log ends after a truncation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NewEnd {
     /// The last record that stays, the first one that goes, or the end of the log. A record must
     /// still be in the log when the truncation begins.
     pub(crate) record: Lsn,
@@ -76,7 +76,7 @@ impl Wal {
     /// Truncates all records above the one at `lsn`, which becomes the last record.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         self.begin_to_truncate(lsn)?;
-        let place = Place { record: lsn, new_end: self.end_of_kept(lsn)? };
+        let place = NewEnd { record: lsn, new_end: self.end_of_kept(lsn)? };
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
@@ -106,7 +106,7 @@ impl Wal {
         self.check_open()?;
         let end = self.reserved_lsn();
         if self.written_lsn() <= lsn && lsn < end {
-            self.handle.log.store.exceed_limit_below(end);
+            self.handle.commit.store.exceed_limit_below(end);
         }
         Ok(())
     }
@@ -131,23 +131,23 @@ impl Wal {
     /// Returns where the log ends if the record at `lsn` goes. A record in a batch must be the
     /// first one, even if that is below the head. `lsn` may be the end of the log, or the end of
     /// the epoch before an empty one.
-    fn before_removed(&self, lsn: Lsn) -> Result<Place> {
+    fn before_removed(&self, lsn: Lsn) -> Result<NewEnd> {
         let epochs = &self.handle.epochs;
         let (base, reserved) = (epochs.running_base(), self.reserved_lsn());
         // Skip only to the base of an empty epoch: any other skip would turn a stale LSN into the
         // LSN of a newer record.
         let is_end = lsn == reserved || (base == reserved && epochs.skip_end_of_epoch(lsn) == base);
         if is_end {
-            return Ok(Place { record: reserved, new_end: reserved });
+            return Ok(NewEnd { record: reserved, new_end: reserved });
         }
-        let whole = Place { record: lsn, new_end: lsn };
+        let whole = NewEnd { record: lsn, new_end: lsn };
         self.check_readable(lsn)?;
         if !self.frame_at(lsn)?.is_member() {
             return Ok(whole);
         }
         let (batch, _) = self.batch_around(lsn)?;
         if lsn == batch.plus(HEADER_BYTES as u64) {
-            return Ok(Place { new_end: batch, ..whole });
+            return Ok(NewEnd { new_end: batch, ..whole });
         }
         let text = "the record is not the first of its batch, whose records stay or go together";
         let advice = "name the first record of the batch; if that is below the head, \
@@ -177,8 +177,12 @@ impl Wal {
 impl Handle {
     /// Runs steps 2 to 9, and returns the LSNs of the `first` records. If there is nothing to
     /// truncate and nothing to append, only waits until the log is durable up to the new end.
-    pub(super) fn truncate_above(&self, place: Place, mut first: FirstRecords) -> Result<Vec<Lsn>> {
-        let log = &*self.log;
+    pub(super) fn truncate_above(
+        &self,
+        place: NewEnd,
+        mut first: FirstRecords,
+    ) -> Result<Vec<Lsn>> {
+        let log = &*self.commit;
         if first.is_empty() && self.is_end_of_log(place.new_end) {
             return log.wait(place.new_end, None).map(|_| Vec::new());
         }
@@ -199,7 +203,7 @@ impl Handle {
 
     /// Returns whether the log has no record above `new_end`.
     fn is_end_of_log(&self, new_end: Lsn) -> bool {
-        let reserved = self.log.buffer.reserved();
+        let reserved = self.commit.buffer.reserved();
         let is_empty = reserved == self.epochs.running_base();
         new_end == reserved || (is_empty && self.epochs.skip_discarded(new_end) == reserved)
     }
@@ -207,21 +211,21 @@ impl Handle {
     /// Runs steps 3 to 8, and releases the locks and leadership.
     fn begin_epoch(
         &self,
-        place: Place,
+        place: NewEnd,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<Begun, Failed> {
-        self.log.wait(end, None).map_err(Failed::Unchanged)?;
-        let switched = self.log.with_leadership(|cursor| {
+        self.commit.wait(end, None).map_err(Failed::Unchanged)?;
+        let switched = self.commit.with_leadership(|cursor| {
             let mut saving = self.saving.lock();
             // A failure is noted under the locks: a thread that waits for one of them must not save
             // a state of the old epoch above it.
-            let switched = self.log.note_panic(|| {
+            let switched = self.commit.note_panic(|| {
                 self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
                 self.switch_epoch(cursor, place, end, first)
             });
             switched.map_err(|failed| match failed {
-                Failed::Unknown(error) => Failed::Unknown(self.log.note_failure(error)),
+                Failed::Unknown(error) => Failed::Unknown(self.commit.note_failure(error)),
                 unchanged => unchanged,
             })
         });
@@ -232,17 +236,17 @@ impl Handle {
     fn switch_epoch(
         &self,
         cursor: &mut WriteCursor,
-        place: Place,
+        place: NewEnd,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<Begun, Failed> {
         let (begun, state, running) = self.store_epoch(place, end, first)?;
         let tail = first.end(begun.base);
         self.set_state_and(state, || {
-            let jump = || self.log.jump(cursor, tail, running.seed);
+            let jump = || self.commit.jump(cursor, tail, running.seed);
             self.epochs.truncate(begun.new_end, running, jump);
         });
-        self.log.store.prepare_ahead(tail);
+        self.commit.store.prepare_ahead(tail);
         Ok(begun)
     }
 
@@ -251,7 +255,7 @@ impl Handle {
     fn save_state_again(&self, saving: &mut LastSave) -> Result<()> {
         if *saving == LastSave::Failed {
             let state = self.state.lock().clone();
-            self.log.store.save_state(&state)?;
+            self.commit.store.save_state(&state)?;
             *saving = LastSave::Done;
         }
         Ok(())
@@ -261,7 +265,7 @@ impl Handle {
     /// caller holds the lock of the saved state.
     fn store_epoch(
         &self,
-        place: Place,
+        place: NewEnd,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<(Begun, State, EpochSpan), Failed> {
@@ -279,7 +283,7 @@ impl Handle {
             ..before
         };
         state.note_base(new_end, base);
-        let store = &self.log.store;
+        let store = &self.commit.store;
         // The first two in any order: an open ignores the buffer of the epoch before, and every
         // mark of that epoch is below the base.
         store
@@ -297,8 +301,8 @@ impl Handle {
     /// process does not know that epoch, because all of its records are below the head, the
     /// header of the first segment names it. If the header names none, the segment is a later one
     /// of its epoch, whose first records are below the head.
-    fn predecessor(&self, place: Place) -> Result<Predecessor> {
-        let Place { record, new_end } = place;
+    fn predecessor(&self, place: NewEnd) -> Result<Predecessor> {
+        let NewEnd { record, new_end } = place;
         let around = self.epochs.find(record).ok_or_else(|| truncated_error(record))?;
         if around.base < new_end {
             return Ok(Predecessor { epoch: around.epoch, end: new_end });
@@ -307,13 +311,13 @@ impl Handle {
             return Ok(Predecessor { epoch: before.epoch, end: before.end });
         }
         let number = around.base.segment(self.segment_bytes);
-        let (_, segments) = self.log.store.segments_from(number)?;
+        let (_, segments) = self.commit.store.segments_from(number)?;
         let first = segments.into_iter().next().filter(|segment| segment.number == number);
         let missing = || BadHeader::Damaged("the segment is missing".into());
         let header = first.map_or_else(|| Err(missing()), |segment| segment.header);
         let header = header.map_err(|bad| {
             let text = format!("the header of the segment does not validate: {bad}");
-            let place = self.log.store.segment_place(number);
+            let place = self.commit.store.segment_place(number);
             Error::new(bad.kind(), text).at_path(place).at_segment(number)
         })?;
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
@@ -332,7 +336,7 @@ impl Handle {
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<Epoch, Failed> {
-        let store = &self.log.store;
+        let store = &self.commit.store;
         let (uuid, segment_bytes) = (before.uuid, before.segment_bytes);
         let number = before.epoch + 1;
         loop {
@@ -344,7 +348,7 @@ impl Handle {
             let salt = store.random().map_err(Failed::Unchanged)?;
             let epoch = Epoch { number, salt, base, predecessor };
             let seed = EpochSeed::new(uuid, number, epoch.salt);
-            let bytes = first.encode(seed, base, self.log.buffer.block_bytes());
+            let bytes = first.encode(seed, base, self.commit.buffer.block_bytes());
             match store.begin_epoch(&epoch, bytes) {
                 Ok(()) => return Ok(epoch),
                 Err(error) if error.kind() == ErrorKind::OutOfRange => {
@@ -369,6 +373,6 @@ impl Handle {
         if lsn < state.head {
             return Err(below_head(lsn, state.head));
         }
-        self.log.check()
+        self.commit.check()
     }
 }

@@ -24,7 +24,7 @@ impl Wal {
             Err(error) if error.kind() == ErrorKind::Truncated && lsn <= self.head_lsn() => Ok(()),
             checked => {
                 checked?;
-                self.handle.log.wait(lsn, None)?;
+                self.handle.commit.wait(lsn, None)?;
                 self.handle.change_state(Some(lsn), |state| {
                     state.head = self.handle.head_towards(lsn, state);
                     if let Some(end_before) = self.handle.epochs.end_before(state.head) {
@@ -45,9 +45,9 @@ impl Wal {
             return self.check_not_truncated(lsn);
         }
         self.check_boundary(lsn)?;
-        self.handle.log.wait(lsn, None)?;
+        self.handle.commit.wait(lsn, None)?;
         let mark_end = self.append_mark()?;
-        self.handle.log.wait(mark_end, None)?;
+        self.handle.commit.wait(mark_end, None)?;
         self.handle.change_state(Some(lsn), |state| state.checkpoint = state.checkpoint.max(lsn))
     }
 
@@ -90,14 +90,14 @@ impl Handle {
                 return Ok(());
             }
             // Under the state's lock: a pin that is set later lies at or above this head.
-            let lag = |at| self.epochs.lag(|| (at, self.log.buffer.reserved()));
+            let lag = |at| self.epochs.lag(|| (at, self.commit.buffer.reserved()));
             self.pins.lowest_below(&state, lag).unwrap_or(state.head)
         };
         // Up to `to`, not to the head: a reader needs the epochs from its pin on.
         self.epochs.forget_below(to);
-        self.log.store.release(Lsn::ZERO, to)?;
-        self.log.look_at_space();
-        self.log.observer.released(to);
+        self.commit.store.release(Lsn::ZERO, to)?;
+        self.commit.look_at_space();
+        self.commit.observer.released(to);
         Ok(())
     }
 
@@ -123,9 +123,9 @@ impl Handle {
                 return;
             }
             for (new_end, base) in ranges {
-                let _ = self.log.store.discard(new_end, base);
+                let _ = self.commit.store.discard(new_end, base);
             }
-            self.log.look_at_space();
+            self.commit.look_at_space();
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) struct ModelStore {
 #[derive(Debug, Default)]
 struct Media {
     held: Vec<u8>,
-    frames: Vec<Frame>,
+    frames: Vec<WrittenFrame>,
     // Length of `held` when the last completed sync began.
     synced: usize,
     is_syncing: bool,
@@ -67,7 +67,7 @@ struct Media {
 
 /// A frame that the log has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct WrittenFrame {
     pub(super) lsn: Lsn,
     pub(super) end: Lsn,
     pub(super) kind: Kind,
@@ -125,7 +125,7 @@ impl ModelStore {
     pub(super) fn assert_synced(&self, lsn: Lsn, mark: u8) {
         let end = lsn.plus(LARGE_FRAME);
         self.assert_synced_to(end);
-        let expected = Frame { lsn, end, kind: Kind::Data, mark };
+        let expected = WrittenFrame { lsn, end, kind: Kind::Data, mark };
         assert!(self.frames().contains(&expected), "{expected:?} is there");
     }
 
@@ -156,13 +156,13 @@ impl ModelStore {
     }
 
     /// Returns all frames that were written, in their order.
-    pub(super) fn frames(&self) -> Vec<Frame> {
+    pub(super) fn frames(&self) -> Vec<WrittenFrame> {
         self.media().frames.clone()
     }
 
     /// Returns the marks of the data records that were written, in their order.
     pub(super) fn marks(&self) -> Vec<u8> {
-        let is_data = |frame: &&Frame| frame.kind == Kind::Data;
+        let is_data = |frame: &&WrittenFrame| frame.kind == Kind::Data;
         self.media().frames.iter().filter(is_data).map(|frame| frame.mark).collect()
     }
 
@@ -206,7 +206,7 @@ impl Media {
                 assert!(payload.is_empty() || *payload == large(mark), "one thread wrote it");
             }
             let end = lsn.plus(header.frame_bytes);
-            self.frames.push(Frame { lsn, end, kind: header.kind, mark });
+            self.frames.push(WrittenFrame { lsn, end, kind: header.kind, mark });
             at += frame_bytes;
         }
     }

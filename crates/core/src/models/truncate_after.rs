@@ -89,10 +89,10 @@ fn a_pause_loses_no_append_and_places_none_twice() {
         log.wal.truncate_above(kept, kept.plus(LARGE_FRAME)).unwrap();
         let lsn = appender.join().unwrap();
         log.write_filled();
-        let is_there = |frame: &&super::store::Frame| frame.mark == 2;
+        let is_there = |frame: &&super::store::WrittenFrame| frame.mark == 2;
         let frames = log.store.frames();
         let places: Vec<Lsn> = frames.iter().filter(is_there).map(|frame| frame.lsn).collect();
-        assert_eq!(places, [lsn], "it lies where its appender was told, and nowhere else");
+        assert_eq!(places, [lsn], "it lies where its append returned, and nowhere else");
         assert!(lsn < BASE || log.wal.reserved_lsn() > BASE);
     });
 }

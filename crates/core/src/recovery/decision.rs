@@ -41,8 +41,9 @@ pub(crate) fn decide(
 mod tests {
     use super::*;
 
+    /// Checks also that the end has the cause of the bad place.
     #[test]
-    fn a_bad_place_below_the_floor_is_refused_and_one_above_ends_the_log_with_its_cause() {
+    fn a_bad_place_is_refused_below_the_floor_and_is_the_end_above() {
         for (has_broken_frame, has_followers, cause) in [
             (true, true, EndCause::TornRecord),
             (true, false, EndCause::TornRecord),

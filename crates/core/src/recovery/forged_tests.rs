@@ -138,7 +138,7 @@ fn forged_segment(seed: EpochSeed, lie: Lie) -> (Arc<Forged>, FrameReader) {
 
 /// Checks the work of a search in a segment of headers that lie about their frames.
 #[test]
-fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
+fn a_search_through_forged_headers_reads_each_byte_a_few_times() {
     let seed = EpochSeed::new(UUID, 1, 9);
     for lie in LIES {
         let (store, mut reader) = forged_segment(seed, lie);
@@ -150,7 +150,7 @@ fn a_search_through_forged_frame_headers_reads_each_byte_a_few_times() {
 
 /// Checks the work of a search in a log buffer of such headers.
 #[test]
-fn a_search_through_a_forged_ring_looks_at_each_byte_a_few_times() {
+fn a_search_of_a_forged_log_buffer_reads_each_byte_a_few_times() {
     let seed = EpochSeed::new(UUID, 1, 9);
     for lie in LIES {
         let (store, reader) = forged_segment(seed, lie);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::analysis::Analysis;
-use super::scan::{Scan, Scanner, Source};
+use super::scan::{FrameSource, Scan, Scanner};
 use crate::format::checksum::crc32c_append;
 use crate::frame::{HEADER_BYTES, Kind, LAG_UNKNOWN, padding};
 use crate::store::{Epoch, Store};
@@ -51,12 +51,12 @@ struct Copier<'a> {
     scanner: &'a mut Scanner,
     scan: &'a Scan,
     /// The frame that the copy is in.
-    frame: Option<Frame>,
+    frame: Option<CopiedFrame>,
 }
 
 /// A frame whose header was copied.
-struct Frame {
-    source: Source,
+struct CopiedFrame {
+    source: FrameSource,
     at: Lsn,
     /// Exclusive end of the bytes that a checksum covers. Zeros follow up to `to`.
     payload_to: Lsn,
@@ -119,7 +119,7 @@ impl Copier<'_> {
         let from = at.plus(header_bytes);
         let payload_to = from.plus(u64::from(payload_bytes));
         let expected = if header.kind == Kind::Padding { 0 } else { header.payload_checksum };
-        self.frame = Some(Frame { source, at, payload_to, to: next, checksum: 0, expected });
+        self.frame = Some(CopiedFrame { source, at, payload_to, to: next, checksum: 0, expected });
         Ok(from)
     }
 
@@ -131,13 +131,13 @@ impl Copier<'_> {
         let (head, used) = padding(seed, at, to.bytes_since(at), LAG_UNKNOWN);
         out.extend_from_slice(&head[..used]);
         let payload_to = at.plus(used as u64);
-        let source = Source::Segment;
-        self.frame = Some(Frame { source, at, payload_to, to, checksum: 0, expected: 0 });
+        let source = FrameSource::Segment;
+        self.frame = Some(CopiedFrame { source, at, payload_to, to, checksum: 0, expected: 0 });
         payload_to
     }
 
     /// Copies a piece of the rest of `frame`, which is copied up to `at`.
-    fn go_on(&mut self, mut frame: Frame, at: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
+    fn go_on(&mut self, mut frame: CopiedFrame, at: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
         let room = (PIECE_BYTES - out.len()) as u64;
         let next = if at < frame.payload_to {
             let len = frame.payload_to.bytes_since(at).min(room) as usize;

@@ -30,7 +30,7 @@ pub(crate) struct Scan {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum FrameSource {
     Segment,
     LogBuffer,
 }
@@ -133,7 +133,7 @@ impl Scanner {
             let seed = self.newest.seed;
             let records = self.reader_of(source).records_in(scan.end, &header, seed)?;
             scan.records += records;
-            scan.records_from_buffer += if source == Source::LogBuffer { records } else { 0 };
+            scan.records_from_buffer += if source == FrameSource::LogBuffer { records } else { 0 };
             scan.end = scan.end.plus(header.frame_bytes);
             self.end = scan.end;
         }
@@ -141,17 +141,17 @@ impl Scanner {
     }
 
     /// Returns the whole frame at `at`. Tries the segment first, then the old log buffer.
-    pub(crate) fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Source)>> {
+    pub(crate) fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, FrameSource)>> {
         if self.layout.holds(at)
             && let Some(header) = self.reader.frame(at, self.newest.seed)?
         {
-            return Ok(Some((header, Source::Segment)));
+            return Ok(Some((header, FrameSource::Segment)));
         }
         let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
             return Ok(None);
         };
         let header = leftover.whole_frame(at, self.newest.seed)?;
-        Ok(header.map(|header| (header, Source::LogBuffer)))
+        Ok(header.map(|header| (header, FrameSource::LogBuffer)))
     }
 
     /// Skips a hole, the range of a thread that died between reserving and publishing. The hole
@@ -211,9 +211,9 @@ impl Scanner {
     }
 
     /// Returns the reader of the frames of `source`.
-    pub(super) fn reader_of(&mut self, source: Source) -> &mut FrameReader {
+    pub(super) fn reader_of(&mut self, source: FrameSource) -> &mut FrameReader {
         match (source, &mut self.leftover) {
-            (Source::LogBuffer, Some(leftover)) => &mut leftover.reader,
+            (FrameSource::LogBuffer, Some(leftover)) => &mut leftover.reader,
             _ => &mut self.reader,
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct Effort {
 
 /// The frames of one segment.
 #[derive(Clone, Copy, Debug)]
-struct Job {
+struct SegmentCheck {
     segment: u64,
     from: Lsn,
     to: Lsn,
@@ -89,7 +89,7 @@ pub(crate) fn check(
     Ok(all)
 }
 
-fn jobs(layout: &Layout, to: Lsn) -> Vec<Job> {
+fn jobs(layout: &Layout, to: Lsn) -> Vec<SegmentCheck> {
     let (segment_bytes, head) = (layout.state.segment_bytes, layout.state.head);
     let mut spans = layout.spans.clone();
     if let Some(newest) = spans.last_mut() {
@@ -100,12 +100,12 @@ fn jobs(layout: &Layout, to: Lsn) -> Vec<Job> {
         let span = spans[index];
         let from = header.base.max(span.base).max(head);
         let to = header.base.plus(segment_bytes).min(span.end);
-        (from < to).then_some(Job { segment: header.number, from, to, seed: span.seed })
+        (from < to).then_some(SegmentCheck { segment: header.number, from, to, seed: span.seed })
     };
     layout.segments.values().filter_map(job).collect()
 }
 
-fn check_one(reader: &mut FrameReader, job: &Job, checked: &mut Checked) -> Result<()> {
+fn check_one(reader: &mut FrameReader, job: &SegmentCheck, checked: &mut Checked) -> Result<()> {
     let mut at = job.from;
     while at < job.to {
         let header = match reader.frame(at, job.seed) {

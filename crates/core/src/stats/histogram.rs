@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn values_since_an_earlier_snapshot_are_those_that_came_after_it() {
+    fn values_since_a_snapshot_are_those_recorded_after_it() {
         let live = LiveHistogram::default();
         live.record(7);
         let earlier = live.snapshot();
@@ -265,7 +265,7 @@ mod tests {
 
     /// Checks that a bucket which counts a value comes with a sum and a maximum that cover it.
     #[test]
-    fn the_sum_and_the_maximum_cover_the_values_that_the_buckets_count() {
+    fn sum_and_maximum_cover_all_values_that_the_buckets_count() {
         let live = LiveHistogram::default();
         std::thread::scope(|scope| {
             for writer in 1..=2_u64 {

@@ -51,13 +51,13 @@ impl Run {
         let checkpoint = self.model.ckpt_lo;
         self.model.new_end_may_be = Some(kept.end);
         self.model.ckpt_lo = checkpoint.min(kept.end);
-        let mut cut = Ok(());
+        let mut truncated = Ok(());
         let results = append_all(wal, &self.disk, plans, true, || {
             spin(spins);
-            cut = wal.truncate_after(kept.at());
+            truncated = wal.truncate_after(kept.at());
         });
         let (all, mut bad) = placed(results, is_mild);
-        match &cut {
+        match &truncated {
             Ok(()) => {
                 self.model.truncate_at(kept.end);
                 let failed = self.keep_what_the_truncation_left(wal, all);
@@ -73,10 +73,10 @@ impl Run {
                 }
             }
         }
-        match cut {
-            // Whether the log is cut is in doubt, and no other cut may follow.
+        match truncated {
+            // Whether the log is truncated is in doubt, and no other truncation may follow.
             Err(e) if e.kind() == ErrorKind::Poisoned => Err(e),
-            cut => bad.map_or(cut, Err),
+            truncated => bad.map_or(truncated, Err),
         }
     }
 

@@ -261,7 +261,7 @@ fn records_of(wal: &Wal) -> Records {
 }
 
 #[test]
-fn seeds_of_archives_and_folders_restore_every_acknowledged_record() {
+fn seeds_of_archives_and_folders_restore_acknowledged_records() {
     let total = Mutex::new(Counts::default());
     sweep("-p palisade --test powerloss seeds_of_archives", SEEDS, |history: Archived| {
         let mut total = total.lock().unwrap();

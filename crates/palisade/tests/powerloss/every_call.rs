@@ -303,12 +303,12 @@ fn a_crash_at_every_call_loses_nothing_with_a_heap_buffer() {
 }
 
 #[test]
-fn a_crash_at_every_call_loses_nothing_on_a_file_system_that_copies_on_write() {
+fn a_crash_at_every_call_loses_nothing_with_copy_on_write() {
     sweep(&Shape { in_place: false, ..Shape::smallest() });
 }
 
 #[test]
-fn a_crash_at_every_call_loses_nothing_on_a_medium_that_damages_whole_blocks() {
+fn a_crash_at_every_call_loses_nothing_with_whole_block_damage() {
     sweep(&Shape { powersafe: false, ..Shape::smallest() });
 }
 
@@ -385,6 +385,6 @@ fn every_subset_of_what_was_not_synced_at_every_call() {
 
 /// The sectors of the ring and of the sync line are kept or not like all others.
 #[test]
-fn every_subset_of_what_was_not_synced_at_every_call_with_a_mapped_buffer() {
+fn every_unsynced_subset_with_a_mapped_buffer_loses_nothing() {
     every_subset_at_every_call(SMALL_SCENARIOS, &Shape::smallest());
 }

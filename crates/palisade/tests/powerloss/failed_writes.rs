@@ -128,27 +128,27 @@ fn a_device_that_fails_at_any_call_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_device_that_fails_at_any_call_loses_nothing_without_zeros_ahead() {
+fn a_failure_at_any_call_loses_nothing_without_zeros_ahead() {
     assert_held(&Shape { zero_fill: false, ..Shape::smallest() }, false);
 }
 
 #[test]
-fn a_device_that_fails_at_any_call_loses_nothing_with_a_heap_buffer() {
+fn a_failure_at_any_call_loses_nothing_with_a_heap_buffer() {
     assert_held(&Shape { heap: true, spares: 0, ..Shape::smallest() }, false);
 }
 
 #[test]
-fn a_device_that_fails_at_any_call_loses_nothing_on_a_file_system_that_copies_on_write() {
+fn a_failure_at_any_call_loses_nothing_with_copy_on_write() {
     assert_held(&Shape { in_place: false, ..Shape::smallest() }, false);
 }
 
 /// The process cannot remove the file in which the call failed.
 #[test]
-fn a_device_that_fails_at_the_last_call_of_a_process_loses_nothing() {
+fn a_failure_at_the_last_call_of_a_process_loses_nothing() {
     assert_held(&Shape::smallest(), true);
 }
 
 #[test]
-fn a_device_that_fails_at_the_last_call_of_a_process_loses_nothing_with_a_heap_buffer() {
+fn with_a_heap_buffer_a_failure_at_the_last_call_loses_nothing() {
     assert_held(&Shape { heap: true, ..Shape::smallest() }, true);
 }

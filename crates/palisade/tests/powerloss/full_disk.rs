@@ -32,7 +32,7 @@ fn a_log_opens_on_a_disk_that_is_full_to_the_last_block() {
 }
 
 #[test]
-fn truncations_on_a_full_disk_leave_the_space_with_which_a_log_opens() {
+fn truncations_on_a_full_disk_leave_the_space_for_an_open() {
     for shape in shapes() {
         let (mut session, wal) = full(shape);
         for _ in 0..4 {

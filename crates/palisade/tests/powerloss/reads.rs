@@ -66,7 +66,7 @@ fn at_each_read(base: &Session, fault: FaultKind, open: impl Fn(&mut Session)) -
 }
 
 #[test]
-fn pages_that_vanish_at_any_read_of_an_open_damage_no_record_that_it_reports() {
+fn pages_lost_at_any_read_of_an_open_damage_no_reported_record() {
     for heap in [false, true] {
         let opens = at_each_read(&killed(heap), FaultKind::DropPages, |session| {
             let wal = session.open_until_reported();
@@ -77,7 +77,7 @@ fn pages_that_vanish_at_any_read_of_an_open_damage_no_record_that_it_reports() {
 }
 
 #[test]
-fn a_read_that_fails_at_any_place_ends_the_open_and_loses_nothing() {
+fn a_failed_read_at_any_place_ends_the_open_and_loses_nothing() {
     for heap in [false, true] {
         let opens = at_each_read(&killed(heap), FaultKind::Eio, |session| match session.open() {
             Ok(wal) => session.reported(&wal, Crash::Kill),

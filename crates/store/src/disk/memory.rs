@@ -36,14 +36,14 @@ const BUFFERS: &str = "/buffers";
 /// ```
 #[derive(Clone)]
 pub struct MemDisk {
-    shared: Arc<Shared>,
+    shared: Arc<DiskContent>,
     has_buffers: bool,
     background: Background,
 }
 
-struct Shared {
-    folders: Mutex<BTreeMap<PathBuf, Arc<Folder>>>,
-    buffers: Arc<Folder>,
+struct DiskContent {
+    folders: Mutex<BTreeMap<PathBuf, Arc<MemFolder>>>,
+    buffers: Arc<MemFolder>,
     numbers: AtomicU64,
     /// The process that runs on the disk: a kill begins the next one.
     process: AtomicU64,
@@ -53,8 +53,8 @@ impl MemDisk {
     /// Makes an empty disk.
     #[must_use]
     pub fn new() -> MemDisk {
-        let buffers = Arc::new(Folder { number: 0, is_buffers: true, files: Mutex::default() });
-        let shared = Shared {
+        let buffers = Arc::new(MemFolder { number: 0, is_buffers: true, files: Mutex::default() });
+        let shared = DiskContent {
             folders: Mutex::default(),
             buffers,
             numbers: AtomicU64::new(1),
@@ -127,7 +127,7 @@ impl MemDisk {
         Err(io::Error::other("the process was killed"))
     }
 
-    fn open(&self, folder: Arc<Folder>) -> Arc<dyn DiskFolder> {
+    fn open(&self, folder: Arc<MemFolder>) -> Arc<dyn DiskFolder> {
         Arc::new(OpenFolder { disk: self.clone(), process: self.process(), folder })
     }
 
@@ -160,7 +160,7 @@ impl Disk for MemDisk {
             return Err(io::ErrorKind::NotFound.into());
         }
         folders.entry(path.to_path_buf()).or_insert_with(|| {
-            Arc::new(Folder { number, is_buffers: false, files: Mutex::default() })
+            Arc::new(MemFolder { number, is_buffers: false, files: Mutex::default() })
         });
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Disk for MemDisk {
     }
 }
 
-struct Folder {
+struct MemFolder {
     number: u64,
     is_buffers: bool,
     files: Mutex<BTreeMap<String, Arc<File>>>,
@@ -203,10 +203,10 @@ struct Folder {
 struct OpenFolder {
     disk: MemDisk,
     process: u64,
-    folder: Arc<Folder>,
+    folder: Arc<MemFolder>,
 }
 
-impl fmt::Debug for Folder {
+impl fmt::Debug for MemFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.files.lock().keys()).finish()
     }

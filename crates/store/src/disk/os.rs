@@ -358,7 +358,7 @@ mod platform {
         u64::MAX
     }
 
-    // Who may read and write it, the access list of its parent says.
+    // The access list of its parent decides who may read and write it.
     pub(super) fn create_folder(path: &Path, _file_mode: u32) -> io::Result<()> {
         std::fs::create_dir(path)
     }
@@ -381,14 +381,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_without_a_name_here_has_its_number_and_does_not_overwrite_in_place() {
+    fn an_unknown_file_system_has_its_number_and_no_in_place_writes() {
         let proc = Path::new("/proc");
         assert_eq!(file_system(proc).as_deref(), Some("0x9fa0"));
         assert!(!OsDisk.open_folder(proc, 0o600).unwrap().overwrites_in_place());
     }
 
     #[test]
-    fn what_was_written_has_its_blocks_and_what_was_passed_over_has_not() {
+    fn written_bytes_have_blocks_and_skipped_bytes_have_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, vec![0; 1 << 20]).unwrap();

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::FOLDER;
-use crate::block::{self, BLOCK_BYTES, Fault, Reader};
+use crate::block::{self, BLOCK_BYTES, BlockFault, Reader};
 use crate::buffer_file;
 use crate::chance::Chance;
 use crate::disk::{
@@ -223,7 +223,7 @@ fn write(folder: &dyn DiskFolder, name: &str, bytes: &[u8]) {
 pub(super) fn seal_if_whole(bytes: &mut [u8], change: impl FnOnce(&mut [u8])) -> bool {
     let Some(block) = bytes.first_chunk_mut::<BLOCK_BYTES>() else { return false };
     let magic = std::array::from_fn(|at| block[at]);
-    if Reader::open(&block[..], magic).err() == Some(Fault::Damaged) {
+    if Reader::open(&block[..], magic).err() == Some(BlockFault::Damaged) {
         return false;
     }
     change(block);

@@ -236,17 +236,17 @@ fn open_with(disk: &MemDisk, files: &FileOptions) -> Result<Wal> {
 
 /// What a log holds, and whether it could be read to its end.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct LogContent {
     numbers: Vec<u64>,
     strangers: usize,
     error: Option<ErrorKind>,
 }
 
-fn numbers(wal: &Wal) -> Found {
-    let mut found = Found { numbers: Vec::new(), strangers: 0, error: None };
+fn numbers(wal: &Wal) -> LogContent {
+    let mut found = LogContent { numbers: Vec::new(), strangers: 0, error: None };
     let mut records = match wal.records() {
         Ok(records) => records,
-        Err(error) => return Found { error: Some(error.kind()), ..found },
+        Err(error) => return LogContent { error: Some(error.kind()), ..found },
     };
     loop {
         match records.next() {
@@ -263,7 +263,7 @@ fn numbers(wal: &Wal) -> Found {
     }
 }
 
-fn check(image: &Image, found: &Found) {
+fn check(image: &Image, found: &LogContent) {
     assert_eq!(found.strangers, 0, "records that nobody appended");
     assert!(matches!(found.error, None | Some(ErrorKind::Corrupt)), "{:?}", found.error);
     assert!(found.numbers.is_sorted_by(|one, next| one < next), "{:?}", found.numbers);
@@ -276,7 +276,7 @@ fn check(image: &Image, found: &Found) {
 }
 
 /// Checks G5: the next open reports what the first one has reported.
-fn reopen(disk: &MemDisk, first: &Found, was_closed: bool, is_resealed: bool) {
+fn reopen(disk: &MemDisk, first: &LogContent, was_closed: bool, is_resealed: bool) {
     match open(disk) {
         Ok(wal) => assert_eq!(numbers(&wal), *first),
         Err(error) => {

@@ -29,7 +29,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Runs `body` and says which input it was that broke a promise.
+/// Runs `body` and names the input that broke a promise.
 fn run(what: &str, body: impl FnOnce()) {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     assert!(outcome.is_ok(), "broken by {what}");
@@ -81,8 +81,9 @@ fn blocks_of_the_corpus_and_of_mutations_decode_or_do_not() {
 }
 
 /// Runs all mutations, or only those of one seed to replay a failure: `PALISADE_FUZZ_SEED=n`.
+/// Checks that a refused folder is unchanged.
 #[test]
-fn folders_of_the_corpus_and_of_mutations_are_refused_unchanged_or_give_what_was_appended() {
+fn corpus_and_mutated_folders_are_refused_or_return_the_appends() {
     let only: Option<u64> = std::env::var("PALISADE_FUZZ_SEED").ok().and_then(|n| n.parse().ok());
     for (name, bytes) in seeds("open_folder") {
         let image = Image::decode(&bytes).expect("a seed is an image");
@@ -152,9 +153,9 @@ const FOLDERS: u64 = 250;
 /// Of a block; zeros follow.
 const FIELDS_BYTES: usize = 128;
 
-type Maker = fn(&MemDisk) -> Image;
+type ImageMaker = fn(&MemDisk) -> Image;
 
-const LOGS: [(&str, Maker); 6] = [
+const LOGS: [(&str, ImageMaker); 6] = [
     ("closed", closed),
     ("killed-with-mapped-buffer", killed_mapped),
     ("killed-with-heap-buffer", killed_heap),
@@ -234,9 +235,9 @@ fn truncated(disk: &MemDisk) -> Image {
 }
 
 fn epochs(disk: &MemDisk) -> Image {
-    for life in 0..2 {
+    for run in 0..2 {
         let wal = begin(disk, BufferKind::Heap);
-        append(&wal, life * 15, (life + 1) * 15);
+        append(&wal, run * 15, (run + 1) * 15);
         drop(wal);
     }
     let wal = begin(disk, BufferKind::Mapped);

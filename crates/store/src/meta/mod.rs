@@ -44,7 +44,7 @@ pub(crate) mod rebuilt;
 use palisade_core::store::{EpochBase, EpochExtent, MAX_BASES, MAX_CURSORS, State};
 use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
 
-use crate::block::{BLOCK_BYTES, Block, CURSOR_BYTES, Fault, Magic, Reader, Writer};
+use crate::block::{BLOCK_BYTES, Block, BlockFault, CURSOR_BYTES, Magic, Reader, Writer};
 use crate::buffer_file::BufferName;
 use crate::disk::{Access, DiskFile, FileIdentity, FolderIdentity, read_full, write_bytes};
 use crate::folder::{Folder, META, META_TEMP, is_segment_name};
@@ -254,11 +254,11 @@ impl MetaFile {
 }
 
 /// One copy.
-pub(crate) type Copy = std::result::Result<Meta, Fault>;
+pub(crate) type StateCopy = std::result::Result<Meta, BlockFault>;
 
-fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<[Result<Copy>; 2]> {
+fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<[Result<StateCopy>; 2]> {
     let unread = |error| folder.error("read the meta file", META, error);
-    let copy = |at: u64| -> Result<Copy> {
+    let copy = |at: u64| -> Result<StateCopy> {
         let mut bytes = [0; BLOCK_BYTES];
         let len = read_full(file, at, &mut bytes).map_err(unread)?;
         Ok(decode(&bytes[..len]))
@@ -278,11 +278,11 @@ fn read_file(folder: &Folder, file: &dyn DiskFile) -> Result<Meta> {
     }
 }
 
-fn unsupported(folder: &Folder, fault: Fault) -> Error {
+fn unsupported(folder: &Folder, fault: BlockFault) -> Error {
     refuse(folder, ErrorKind::Unsupported, &format!("the meta file {fault}"))
 }
 
-fn choose(folder: &Folder, copies: [Copy; 2]) -> Result<Meta> {
+fn choose(folder: &Folder, copies: [StateCopy; 2]) -> Result<Meta> {
     let faults = || copies.iter().filter_map(|copy| copy.as_ref().err());
     if let Some(fault) = faults().find(|fault| fault.is_unsupported()) {
         return Err(unsupported(folder, *fault));
@@ -290,7 +290,7 @@ fn choose(folder: &Folder, copies: [Copy; 2]) -> Result<Meta> {
     if let Some(meta) = copies.iter().flatten().max_by_key(|meta| meta.generation) {
         return Ok(meta.clone());
     }
-    if faults().all(|fault| *fault == Fault::Foreign) {
+    if faults().all(|fault| *fault == BlockFault::Foreign) {
         let text = "the file `meta` is not a Palisade meta file: it does not begin with PALIMETA";
         let error = refuse(folder, ErrorKind::Foreign, text);
         let is_log = folder.names()?.iter().any(|name| is_segment_name(name));
@@ -347,7 +347,7 @@ pub(crate) fn encode(meta: &Meta) -> Block {
     state.bases.iter().fold(block, with_base).seal()
 }
 
-pub(crate) fn decode(block: &[u8]) -> Copy {
+pub(crate) fn decode(block: &[u8]) -> StateCopy {
     let mut fields = Reader::open(block, MAGIC)?;
     let generation = fields.u64();
     let mut state = State {
@@ -367,10 +367,10 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
         bases: Vec::new(),
     };
     // Refuse a size that no log can have, for example 0: many calculations divide by it.
-    check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
+    check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| BlockFault::Damaged)?;
     let reserved = fields.u64();
     if reserved != 0 {
-        return Err(Fault::Reserved(reserved));
+        return Err(BlockFault::Reserved(reserved));
     }
     let has_file = fields.flag();
     let file = FileIdentity { inode: fields.u64(), born: fields.u64() };
@@ -386,7 +386,7 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     fields.skip_to(LIST_AT);
     let count = fields.u64();
     if count > MAX_EPOCHS as u64 {
-        return Err(Fault::Damaged);
+        return Err(BlockFault::Damaged);
     }
     if state.clean {
         let mut extent = || EpochExtent {
@@ -402,12 +402,12 @@ pub(crate) fn decode(block: &[u8]) -> Copy {
     state.cursors = fields.cursors()?;
     let cursors_end = epochs_end + 8 + state.cursors.len() * CURSOR_BYTES;
     if cursors_end > BASES_AT {
-        return Err(Fault::Damaged);
+        return Err(BlockFault::Damaged);
     }
     fields.skip_to(BASES_AT);
     let count = fields.u64();
     if count > MAX_BASES as u64 {
-        return Err(Fault::Damaged);
+        return Err(BlockFault::Damaged);
     }
     let mut base =
         || EpochBase { end_before: Lsn::new(fields.u64()), base: Lsn::new(fields.u64()) };

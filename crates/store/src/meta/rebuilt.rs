@@ -14,7 +14,7 @@ use crate::folder::Folder;
 use crate::segment::header::{self, LogOf};
 
 /// Identity of a log, the bytes of its segments, and its codec.
-type Log = ([u8; 16], u64, Option<CodecId>);
+type LogIdentity = ([u8; 16], u64, Option<CodecId>);
 
 /// Returns the state of the log in `folder`, as the headers of its segments give it, or `None` if
 /// none of them validates.
@@ -23,7 +23,7 @@ type Log = ([u8; 16], u64, Option<CodecId>);
 pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
     let present = folder.segment_numbers(1)?;
     // With the lowest header and how many there are.
-    let mut logs: BTreeMap<Log, (SegmentHeader, usize)> = BTreeMap::new();
+    let mut logs: BTreeMap<LogIdentity, (SegmentHeader, usize)> = BTreeMap::new();
     for &number in &present {
         if let Some((log, header)) = header_of(folder, number)? {
             logs.entry(log).or_insert((header, 0)).1 += 1;
@@ -51,7 +51,7 @@ pub(crate) fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u
 
 /// Returns the header of segment `number`, and the log that it belongs to, or `None` if it does not
 /// validate or cannot be read.
-fn header_of(folder: &Folder, number: u64) -> Result<Option<(Log, SegmentHeader)>> {
+fn header_of(folder: &Folder, number: u64) -> Result<Option<(LogIdentity, SegmentHeader)>> {
     let block = match folder.header_block(number) {
         // As one that does not validate.
         Err(error) if error.kind() == ErrorKind::Io => None,

@@ -133,7 +133,7 @@ fn the_greater_generation_counts() {
 /// on the medium, though it reads right.
 #[cfg(unix)]
 #[test]
-fn each_open_writes_a_new_file_and_later_saves_write_both_copies_of_it() {
+fn each_open_writes_a_new_file_and_each_save_both_its_copies() {
     let (temp, folder, path) = empty();
     drop(create(&folder, 0));
     let kept = fs::File::open(&path).unwrap();
@@ -199,7 +199,7 @@ fn cursors(count: u64) -> Vec<SavedCursor> {
 }
 
 #[test]
-fn cursors_come_back_and_leave_the_rest_of_the_block_to_the_epochs() {
+fn cursors_are_kept_and_epochs_get_the_rest_of_the_block() {
     for (cursor_count, epochs_fit) in [(0, MAX_EPOCHS as u64), (1, 109), (MAX_CURSORS as u64, 15)] {
         for (epoch_count, is_kept) in
             [(0, true), (1, true), (epochs_fit, true), (epochs_fit + 1, false)]
@@ -234,14 +234,14 @@ fn bases_come_back_from_the_end_of_the_block() {
         assert_eq!(block[3832..3840], count.to_le_bytes());
         let mut damaged = block;
         damaged[3832] = MAX_BASES as u8 + 1;
-        assert_eq!(decode(&with_features(damaged, 2)), Err(Fault::Damaged));
+        assert_eq!(decode(&with_features(damaged, 2)), Err(BlockFault::Damaged));
     }
 }
 
 #[test]
 fn cursors_that_reach_over_the_bases_count_as_damage() {
     let long = with_epochs(100).cursors(&cursors(12)).seal();
-    assert_eq!(decode(&long), Err(Fault::Damaged));
+    assert_eq!(decode(&long), Err(BlockFault::Damaged));
 }
 
 #[test]
@@ -252,13 +252,13 @@ fn cursors_that_no_log_can_have_count_as_damage() {
     let twice = vec![two[0].clone(), two[0].clone()];
     for bad in [swapped, twice, vec![named("")], vec![named("a\0b")]] {
         let block = encode(&meta(State { cursors: bad.clone(), ..sample(0) }, 1));
-        assert_eq!(decode(&block), Err(Fault::Damaged), "{bad:?}");
+        assert_eq!(decode(&block), Err(BlockFault::Damaged), "{bad:?}");
     }
     let whole = encode(&meta(State { cursors: two, ..sample(0) }, 1));
     for (at, bytes) in [(328, u64::MAX.to_le_bytes()), (336, [0xff; 8])] {
         let mut damaged = whole;
         damaged[at..at + 8].copy_from_slice(&bytes);
-        assert_eq!(decode(&with_features(damaged, 2)), Err(Fault::Damaged), "{at}");
+        assert_eq!(decode(&with_features(damaged, 2)), Err(BlockFault::Damaged), "{at}");
     }
 }
 
@@ -270,7 +270,7 @@ fn codec(name: &[u8]) -> Option<CodecId> {
 
 /// Checks the offsets of docs/format.md.
 #[test]
-fn a_codec_comes_back_and_has_its_place_in_the_block_and_its_feature_bit() {
+fn a_codec_is_read_back_with_its_offset_and_its_feature_bit() {
     for name in [&b"lz4"[..], &[b'x'; 32]] {
         let state = State { codec: codec(name), ..sample(0) };
         assert!(state.codec.is_some());
@@ -294,7 +294,7 @@ fn a_name_that_no_codec_has_counts_as_damage() {
         let mut damaged = whole;
         damaged[200..203].copy_from_slice(&name);
         let sealed = with_features(damaged, 1);
-        assert_eq!(decode(&sealed), Err(Fault::Damaged), "{name:?}");
+        assert_eq!(decode(&sealed), Err(BlockFault::Damaged), "{name:?}");
     }
 }
 
@@ -315,7 +315,7 @@ fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     let old = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).seal();
     assert_eq!(decode(&old).unwrap().state.epochs, []);
     let endless = Writer::new(MAGIC).bytes(&block[24..LIST_AT]).u64(MAX_EPOCHS as u64 + 1);
-    assert_eq!(decode(&endless.seal()), Err(Fault::Damaged));
+    assert_eq!(decode(&endless.seal()), Err(BlockFault::Damaged));
 }
 
 /// Checks that damage of the list counts as damage of the copy, as it does in any other field.

@@ -12,7 +12,7 @@ mod sources;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::copy::progress::RepairProgress;
+use palisade_core::copy::progress::CopyProgress;
 use palisade_core::copy::{CopyPlan, CopyReport, check_epochs};
 use palisade_core::store::ReadStore;
 use palisade_core::{Error, ErrorKind, Lsn, Result};
@@ -131,7 +131,7 @@ impl Restore {
     pub fn plan(
         from: RestoreFrom,
         to: Option<Lsn>,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Restore> {
         Restore::plan_on(Arc::new(OsDisk), from, to, on_progress)
     }
@@ -144,7 +144,7 @@ impl Restore {
         disk: Arc<dyn Disk>,
         from: RestoreFrom,
         to: Option<Lsn>,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Restore> {
         let disk = guarded(disk);
         let salt = disk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
@@ -190,7 +190,7 @@ impl Restore {
     pub fn write(
         self,
         into: impl AsRef<Path>,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<CopyReport> {
         let into = into.as_ref();
         for folder in self.sources.folders() {
@@ -207,7 +207,7 @@ impl Restore {
         self,
         disk: Arc<dyn Disk>,
         into: impl AsRef<Path>,
-        on_progress: &mut dyn FnMut(RepairProgress),
+        on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<CopyReport> {
         let look_again = || self.sources.look_again();
         copy::write_copy_on(disk, &self.plan, into.as_ref(), &look_again, on_progress)

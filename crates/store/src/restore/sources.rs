@@ -27,18 +27,18 @@ const IN_BOTH: &str = "the log's folder has this segment, too, and goes no furth
 #[derive(Debug)]
 pub(super) struct Sources {
     archive: Option<ArchiveReader>,
-    log: Option<Log>,
+    log: Option<LogFolder>,
     paths: Vec<PathBuf>,
     state: State,
-    segments: BTreeMap<u64, (Origin, Segment)>,
+    segments: BTreeMap<u64, (SegmentOrigin, Segment)>,
     /// Those that the other source has, too, in the same epoch.
-    others: BTreeMap<u64, (Origin, Segment)>,
+    others: BTreeMap<u64, (SegmentOrigin, Segment)>,
     strays: Vec<PathBuf>,
 }
 
 /// The folder of a log.
 #[derive(Debug)]
-struct Log {
+struct LogFolder {
     reader: FileReader,
     state: State,
     noted: Lsn,
@@ -50,7 +50,7 @@ struct Log {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum SegmentOrigin {
     Archive,
     Log,
 }
@@ -91,7 +91,7 @@ impl Sources {
             let Contents { segments, strays } = archive.contents()?;
             self.strays.extend(strays.into_iter().map(|number| archive.path_of(number)));
             for segment in segments {
-                self.segments.insert(segment.number, (Origin::Archive, segment));
+                self.segments.insert(segment.number, (SegmentOrigin::Archive, segment));
             }
         }
         for segment in of_log {
@@ -120,15 +120,15 @@ impl Sources {
                 Err(self.two_sequences(number))
             }
             (Some(Ok(_)), Ok(_)) => {
-                self.others.insert(number, (Origin::Log, segment));
+                self.others.insert(number, (SegmentOrigin::Log, segment));
                 Ok(())
             }
             (Some(Ok(_)), Err(_)) => Ok(()),
             (archived, _) => {
                 if archived.is_some() {
-                    self.strays.push(self.file_of(Origin::Archive, number));
+                    self.strays.push(self.file_of(SegmentOrigin::Archive, number));
                 }
-                self.segments.insert(number, (Origin::Log, segment));
+                self.segments.insert(number, (SegmentOrigin::Log, segment));
                 Ok(())
             }
         }
@@ -143,8 +143,8 @@ impl Sources {
             return false;
         };
         std::mem::swap(read, other);
-        let is_stray = other.0 == Origin::Archive;
-        let file = self.file_of(Origin::Archive, number);
+        let is_stray = other.0 == SegmentOrigin::Archive;
+        let file = self.file_of(SegmentOrigin::Archive, number);
         self.strays.retain(|stray| *stray != file);
         self.strays.extend(is_stray.then_some(file));
         true
@@ -181,13 +181,16 @@ impl Sources {
             (Some(archive), Some(segment)) => archive.end_of(segment)?,
             _ => Lsn::ZERO,
         };
-        let log = self.log.as_ref().map_or(Ok(Lsn::ZERO), |log| log.end(self.path_of(Origin::Log)));
+        let log = self
+            .log
+            .as_ref()
+            .map_or(Ok(Lsn::ZERO), |log| log.end(self.path_of(SegmentOrigin::Log)));
         Ok(archive.max(log?))
     }
 
     fn last_archived(&self) -> Option<&Segment> {
         let found = self.segments.values().chain(self.others.values());
-        let archived = found.filter(|(origin, _)| *origin == Origin::Archive);
+        let archived = found.filter(|(origin, _)| *origin == SegmentOrigin::Archive);
         archived.map(|(_, segment)| segment).max_by_key(|segment| segment.number)
     }
 
@@ -213,12 +216,12 @@ impl Sources {
             return self.ends_below(at);
         }
         let (origin, advice) = match self.others.contains_key(&number) {
-            true => (Origin::Archive, IN_BOTH),
+            true => (SegmentOrigin::Archive, IN_BOTH),
             false => (*origin, RESTORE_BELOW),
         };
         let what = match origin {
-            Origin::Archive => "an archived segment",
-            Origin::Log => "a segment of the log",
+            SegmentOrigin::Archive => "an archived segment",
+            SegmentOrigin::Log => "a segment of the log",
         };
         let text = format!("no valid record where one must begin, in {what}");
         broken(text, at, number).at_path(self.file_of(origin, number)).with_advice(advice)
@@ -230,12 +233,13 @@ impl Sources {
     fn unknown_above(&self, end: Lsn) -> Option<Error> {
         let number = end.segment(self.state.segment_bytes);
         let is_end = match &self.log {
-            Some(log) => log.end(self.path_of(Origin::Log)).is_ok_and(|log| end >= log),
+            Some(log) => log.end(self.path_of(SegmentOrigin::Log)).is_ok_and(|log| end >= log),
             None => !self.segments.range(number + 1..).any(|(_, (_, above))| above.header.is_ok()),
         };
         let mut archived =
             self.segments.range(number..).filter_map(|(number, (origin, segment))| {
-                let why = segment.header.as_ref().err().filter(|_| *origin == Origin::Archive)?;
+                let why =
+                    segment.header.as_ref().err().filter(|_| *origin == SegmentOrigin::Archive)?;
                 Some((*number, why))
             });
         let (unknown, why) = archived.next().filter(|_| is_end)?;
@@ -243,7 +247,8 @@ impl Sources {
             "the records end here, and at or above is a file with a segment's name that is damaged \
              or no segment of the log: {why}"
         );
-        let error = broken(text, end, unknown).at_path(self.file_of(Origin::Archive, unknown));
+        let error =
+            broken(text, end, unknown).at_path(self.file_of(SegmentOrigin::Archive, unknown));
         Some(error.with_advice(IS_IT_A_SEGMENT))
     }
 
@@ -271,7 +276,7 @@ impl Sources {
     pub(super) fn name_break(&self, error: Error) -> Error {
         let below = error.lsn().map_or(0, |at| at.segment(self.state.segment_bytes));
         let Some(number) = below.checked_sub(1) else { return error };
-        let is_damaged = |(_, segment): &&(Origin, Segment)| segment.header.is_err();
+        let is_damaged = |(_, segment): &&(SegmentOrigin, Segment)| segment.header.is_err();
         let damaged = self.segments.get(&number).filter(is_damaged);
         let file = damaged.map(|(origin, _)| self.file_of(*origin, number));
         match file.or_else(|| self.stray_in_place_of(number)) {
@@ -304,17 +309,17 @@ impl Sources {
         &self.paths
     }
 
-    fn path_of(&self, origin: Origin) -> &Path {
-        let index = usize::from(origin == Origin::Log && self.archive.is_some());
+    fn path_of(&self, origin: SegmentOrigin) -> &Path {
+        let index = usize::from(origin == SegmentOrigin::Log && self.archive.is_some());
         &self.paths[index]
     }
 
-    fn file_of(&self, origin: Origin, number: u64) -> PathBuf {
+    fn file_of(&self, origin: SegmentOrigin, number: u64) -> PathBuf {
         self.path_of(origin).join(segment_name(number))
     }
 }
 
-impl Log {
+impl LogFolder {
     /// Returns where the records end, without those that only a log buffer holds.
     fn end(&self, path: &Path) -> Result<Lsn> {
         if let Some(end) = self.dropped {
@@ -360,7 +365,7 @@ fn open_archive(disk: &Arc<dyn Disk>, path: &Path, uuid: Option<Uuid>) -> Result
     ArchiveReader::open_of(Arc::clone(disk), path, uuid)
 }
 
-fn open_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<Log> {
+fn open_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<LogFolder> {
     let reader = FileReader::open_on(Arc::clone(disk), path)?;
     let lock = reader.lock_out_writers().map_err(|error| match error.kind() {
         ErrorKind::Locked => error.with_advice(
@@ -370,11 +375,11 @@ fn open_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<Log> {
     })?;
     let noted = noted_in_the_buffer(&reader)?;
     let state = reader.state()?;
-    Ok(Log { reader, state, noted, lock, dropped: None })
+    Ok(LogFolder { reader, state, noted, lock, dropped: None })
 }
 
 /// Returns the state of the log that the sources are one log of.
-fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<State> {
+fn joined_state(archive: Option<&ArchiveReader>, log: Option<&LogFolder>) -> Result<State> {
     let archived = archive.map(ReadStore::state).transpose()?;
     let unknown = MAX_BUFFER_BYTES as u64;
     let (archived, log) = match (archived, log) {
@@ -402,7 +407,7 @@ fn joined_state(archive: Option<&ArchiveReader>, log: Option<&Log>) -> Result<St
 
 /// Returns the state of `log` if an archive that begins at `archived_from` is read with it. Names
 /// each field, so that a new one does not compile before somebody decides about it.
-fn with_archive(log: &Log, archived_from: Lsn) -> State {
+fn with_archive(log: &LogFolder, archived_from: Lsn) -> State {
     let State {
         // The same in the archive's headers.
         uuid,
@@ -455,8 +460,8 @@ impl ReadStore for Sources {
     fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
         let number = at.segment(self.state.segment_bytes);
         match (self.segments.get(&number), &self.archive, &self.log) {
-            (Some((Origin::Archive, _)), Some(archive), _) => archive.read(at, into),
-            (Some((Origin::Log, _)), _, Some(log)) => log.reader.read(at, into),
+            (Some((SegmentOrigin::Archive, _)), Some(archive), _) => archive.read(at, into),
+            (Some((SegmentOrigin::Log, _)), _, Some(log)) => log.reader.read(at, into),
             _ => Ok(0),
         }
     }

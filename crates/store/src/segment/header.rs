@@ -23,7 +23,7 @@
 use palisade_core::store::{Predecessor, SegmentHeader};
 use palisade_core::{CodecId, Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
 
-use crate::block::{Block, Fault, Magic, Reader, Writer};
+use crate::block::{Block, BlockFault, Magic, Reader, Writer};
 
 const MAGIC: Magic = *b"PALISEGM";
 const CODEC_AT: usize = 104;
@@ -58,8 +58,8 @@ pub(crate) struct LogOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFault {
     /// The block itself does not validate.
-    Block(Fault),
-    /// It validates and speaks of something else; the text says of what.
+    Block(BlockFault),
+    /// It validates and is the header of something else, which the text names.
     Misplaced(String),
 }
 
@@ -112,20 +112,20 @@ pub(crate) fn decode(
 }
 
 /// Returns the log that the header in `block` belongs to. Does not check the other fields.
-pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, Fault> {
+pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, BlockFault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let uuid = Uuid(fields.array());
     let (_number, _base) = (fields.u64(), fields.u64());
     let segment_bytes = fields.u64();
     // Everything divides by it.
-    check_segment_bytes(segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| Fault::Damaged)?;
+    check_segment_bytes(segment_bytes, MIN_SEGMENT_BYTES).map_err(|_| BlockFault::Damaged)?;
     fields.skip_to(CODEC_AT);
     Ok(LogOf { uuid, segment_bytes, codec: fields.codec()? })
 }
 
 /// Returns the number of the segment that the header in `block` belongs to. Does not check the
 /// other fields.
-pub(crate) fn number_of(block: &[u8]) -> Result<u64, Fault> {
+pub(crate) fn number_of(block: &[u8]) -> Result<u64, BlockFault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let _uuid: [u8; 16] = fields.array();
     Ok(fields.u64())
@@ -171,6 +171,6 @@ mod tests {
         assert!(text(UUID, 4096, 3).contains("65536"));
         assert!(text(UUID, SEGMENT_BYTES, 4).contains("segment 3"));
         let newer = decode(&with_version(block, 2), UUID, SEGMENT_BYTES, 3);
-        assert_eq!(newer, Err(HeaderFault::Block(Fault::Version(2))));
+        assert_eq!(newer, Err(HeaderFault::Block(BlockFault::Version(2))));
     }
 }

@@ -47,7 +47,7 @@ impl Segments {
     }
 
     /// Removes from `numbers` the files below number `made` whose headers do not validate: the log
-    /// did not make them, or cannot tell. So they stay in the folder. A header is durable before
+    /// did not make them, or is not sure. So they stay in the folder. A header is durable before
     /// its segment has a name, so no crash leaves such a file. From `made` on, this process has
     /// made the files, or the process before it that came to a clean end.
     pub(super) fn keep_own(&self, made: u64, numbers: &mut Vec<u64>) -> Result<()> {

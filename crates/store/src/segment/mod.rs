@@ -11,8 +11,8 @@
 //! 3. `files`: the open files. Never held over a call to the disk.
 //! 4. `last_read`: the file that a read has opened last.
 //!
-//! A thread that holds `dead` or `found` takes no other lock. The callback for released segments
-//! runs under no lock.
+//! A thread that holds `discarded` or `found` takes no other lock. The callback for released
+//! segments runs under no lock.
 
 pub(crate) mod handshake;
 pub(crate) mod header;
@@ -107,7 +107,7 @@ pub(crate) struct Segments {
     /// other process does.
     found: Mutex<Option<Vec<u64>>>,
     /// For `on_release`, the ranges between one epoch's end and the next one's base.
-    dead: Mutex<BTreeSet<(Lsn, Lsn)>>,
+    discarded: Mutex<BTreeSet<(Lsn, Lsn)>>,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
@@ -165,7 +165,7 @@ impl Segments {
             shape,
             on_release,
             found: Mutex::new(Some(numbers)),
-            dead: Mutex::default(),
+            discarded: Mutex::default(),
             files: RwLock::default(),
             last_read: Mutex::default(),
             maker: Mutex::new(maker),
@@ -207,7 +207,7 @@ impl Segments {
         let (first, _) = self.split(from);
         let (last, _) = self.split(Lsn::new(to.as_u64() - 1));
         for number in first..=last {
-            // Dead ranges have no segments, and one that was freed needs no sync.
+            // Discarded ranges have no segments, and one that was freed needs no sync.
             let Some(file) = self.file(number)? else {
                 continue;
             };
@@ -265,7 +265,7 @@ impl Segments {
         Lsn::new(self.prepared.load(Ordering::Acquire))
     }
 
-    /// Makes segments of the running epoch until `prepared() >= to`; says whether it made any.
+    /// Makes segments of the running epoch until `prepared() >= to`; returns whether it made any.
     pub(crate) fn prepare(&self, to: Lsn) -> Result<bool> {
         self.check()?;
         let mut made = false;
@@ -330,7 +330,7 @@ impl Segments {
         })?;
         self.publish(number, file);
         maker.epoch = Some(*epoch);
-        self.note_dead(epoch.predecessor.end, epoch.base);
+        self.note_discarded(epoch.predecessor.end, epoch.base);
         Ok(())
     }
 

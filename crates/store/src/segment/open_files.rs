@@ -23,7 +23,7 @@
 //!    number is used twice.
 //!
 //! The thread that writes needs no mark: it writes and syncs only at or above the durable end. A
-//! freed segment is below the head or in a dead range, and the durable end is above both.
+//! freed segment is below the head or in a discarded range, and the durable end is above both.
 
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ mod tests {
     use crate::tests::support::segments;
 
     #[test]
-    fn a_lack_of_space_in_a_sync_of_the_preparer_is_kept_as_an_io_error() {
+    fn a_lack_of_space_in_a_preparer_sync_is_kept_as_an_io_error() {
         let segments = segments(Arc::new(MemDisk::new()), Path::new("/"));
         segments.fail(Error::io("sync the segment", io::ErrorKind::StorageFull.into()));
         let error = segments.prepare(Lsn::new(1 << 20)).unwrap_err();

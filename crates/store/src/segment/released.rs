@@ -1,8 +1,8 @@
 //! The callback for released segments: it gets each before the log loses it.
 //!
 //! An epoch that ended inside a segment leaves bytes behind its end that may look like records.
-//! The store remembers these dead ranges from the open on, as the headers name them, because such
-//! a header may rot before its segment is released.
+//! The store remembers these discarded ranges from the open on, as the headers name them, because
+//! such a header may rot before its segment is released.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -106,13 +106,13 @@ impl Read for LogBytes<'_> {
 
 impl Segments {
     /// Remembers that no record lies in `[from, to)`, where an epoch ended and the next one began.
-    pub(super) fn note_dead(&self, from: Lsn, to: Lsn) {
+    pub(super) fn note_discarded(&self, from: Lsn, to: Lsn) {
         if self.on_release.is_some() {
-            self.dead.lock().insert((from, to));
+            self.discarded.lock().insert((from, to));
         }
     }
 
-    /// Remembers the dead ranges that the headers of all segments name.
+    /// Remembers the discarded ranges that the headers of all segments name.
     pub(super) fn note_all_dead(&self) -> Result<()> {
         if self.on_release.is_none() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Segments {
         for Segment { number, header } in self.list()? {
             match header {
                 Ok(SegmentHeader { predecessor: Some(before), base, .. }) => {
-                    self.note_dead(before.end, base);
+                    self.note_discarded(before.end, base);
                 }
                 // Nothing tells which of the records below it were truncated.
                 Err(bad @ BadHeader::Unreadable(_)) => {
@@ -134,10 +134,10 @@ impl Segments {
 
     /// Gives the segments `numbers`, ascending, to the callback. If it fails for one, removes that
     /// one and all above it from `numbers`. `lowest` is the lowest segment of the log: it and those
-    /// above may be released later, so their dead ranges are kept.
+    /// above may be released later, so their discarded ranges are kept.
     pub(super) fn hand_out(&self, numbers: &mut Vec<u64>, lowest: u64) -> Result<()> {
         let Some(callback) = &self.on_release else { return Ok(()) };
-        self.dead.lock().retain(|(_, base)| self.start_of(lowest) < *base);
+        self.discarded.lock().retain(|(_, base)| self.start_of(lowest) < *base);
         for (index, &number) in numbers.iter().enumerate() {
             if let Err(error) = self.hand_out_one(callback.as_ref(), number) {
                 numbers.truncate(index);
@@ -187,7 +187,7 @@ impl Segments {
     /// has none.
     fn end_of_records(&self, number: u64) -> Lsn {
         let (base, end) = (self.start_of(number), self.start_of(number + 1));
-        let dead = self.dead.lock();
+        let dead = self.discarded.lock();
         let inside = dead.iter().filter(|(from, to)| *from < end && base < *to);
         inside.map(|(from, _)| *from).min().unwrap_or(end)
     }

@@ -65,14 +65,14 @@ struct Fill {
 
 /// A step in progress. Its drop ends the step, also after a panic: else the leader would wait for
 /// it for ever.
-struct Step<'a> {
+struct ZeroStep<'a> {
     file: &'a SegmentFile,
     start: u64,
     end: u64,
     is_done: bool,
 }
 
-impl Drop for Step<'_> {
+impl Drop for ZeroStep<'_> {
     fn drop(&mut self) {
         let mut fill = self.file.fill.lock();
         fill.step = None;
@@ -153,7 +153,7 @@ impl SegmentFile {
         fill.zeroed.max(fill.written)
     }
 
-    /// Zeroes one step at or above `from`, up to `goal`; says whether there was anything to do.
+    /// Zeroes one step at or above `from`, up to `goal`; returns whether there was anything to do.
     /// The caller syncs.
     pub(crate) fn zero_step(&self, from: u64, goal: u64) -> io::Result<bool> {
         let Some(mut step) = self.begin_step(from, goal) else {
@@ -164,7 +164,7 @@ impl SegmentFile {
         Ok(true)
     }
 
-    fn begin_step(&self, from: u64, goal: u64) -> Option<Step<'_>> {
+    fn begin_step(&self, from: u64, goal: u64) -> Option<ZeroStep<'_>> {
         let mut fill = self.fill.lock();
         // The leader finishes the page that it has begun: what lies in it would be zeroed in
         // vain.
@@ -174,7 +174,7 @@ impl SegmentFile {
             return None;
         }
         fill.step = Some((start, end));
-        Some(Step { file: self, start, end, is_done: false })
+        Some(ZeroStep { file: self, start, end, is_done: false })
     }
 
     fn claim(&self, from: u64, to: u64) {

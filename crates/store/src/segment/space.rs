@@ -66,7 +66,7 @@ mod tests {
     use crate::folder::{segment_name, spare_name};
 
     #[test]
-    fn a_file_that_gets_another_name_while_the_folder_is_listed_counts_once() {
+    fn a_file_renamed_while_the_folder_is_listed_counts_once() {
         let mut maker = Maker { recycling: Some((3, 8)), ..Maker::default() };
         maker.spares.insert(7);
         for listed in [vec![], vec![segment_name(3)], vec![spare_name(8)]] {

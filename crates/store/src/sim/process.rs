@@ -11,7 +11,7 @@ use palisade_core::{Memory, sync};
 
 use super::fault::CallKind;
 use super::names::{MEMORY, Names, NodeId, name};
-use super::world::{Step, World, dead, eio, full};
+use super::world::{CallStep, World, dead, eio, full};
 use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
 };
@@ -69,14 +69,14 @@ impl Disk for Process {
             Kind::Other => return Err(io::ErrorKind::NotADirectory.into()),
             Kind::Missing => return Err(io::ErrorKind::NotFound.into()),
         }
-        Ok(Arc::new(OpenFolder { process: self.clone(), path: path.to_path_buf() }))
+        Ok(Arc::new(SimFolder { process: self.clone(), path: path.to_path_buf() }))
     }
 
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
         if self.world.lock().medium.lacks_memory {
             return Ok(None);
         }
-        let folder = OpenFolder { process: self.clone(), path: MEMORY.into() };
+        let folder = SimFolder { process: self.clone(), path: MEMORY.into() };
         Ok(Some((MEMORY.into(), Arc::new(folder))))
     }
 
@@ -105,12 +105,12 @@ impl Disk for Process {
 
 /// An open folder of one process run: its path, because folders never move on this disk.
 #[derive(Debug)]
-struct OpenFolder {
+struct SimFolder {
     process: Process,
     path: PathBuf,
 }
 
-impl DiskFolder for OpenFolder {
+impl DiskFolder for SimFolder {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut world = self.process.world()?;
         world.change(
@@ -131,7 +131,7 @@ impl DiskFolder for OpenFolder {
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let (node, handle) = self.process.world()?.open(&self.path.join(name), access)?;
         let is_writable = access != Access::Read;
-        Ok(Box::new(OpenFile { process: self.process.clone(), node, handle, is_writable }))
+        Ok(Box::new(SimFile { process: self.process.clone(), node, handle, is_writable }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -161,14 +161,14 @@ impl DiskFolder for OpenFolder {
 
 /// An open file of one run.
 #[derive(Debug)]
-struct OpenFile {
+struct SimFile {
     process: Process,
     node: NodeId,
     handle: u64,
     is_writable: bool,
 }
 
-impl OpenFile {
+impl SimFile {
     fn world(&self) -> io::Result<MutexGuard<'_, World>> {
         self.process.world()
     }
@@ -178,17 +178,17 @@ impl OpenFile {
     }
 }
 
-impl DiskFile for OpenFile {
+impl DiskFile for SimFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut world = self.world()?;
         let what = |names: &Names| format!("{} at {offset}", names.text(self.node));
         let step = match world.is_safe(self.node) {
-            true => Step::Go,
+            true => CallStep::Go,
             false => world.begin(CallKind::Read, what)?,
         };
         let len = match step {
-            Step::Eio => return Err(eio()),
-            Step::Short if into.len() > 1 => 1 + world.chance.index(into.len() - 1),
+            CallStep::Eio => return Err(eio()),
+            CallStep::Short if into.len() > 1 => 1 + world.chance.index(into.len() - 1),
             _ => into.len(),
         };
         Ok(world.node(self.node).read(offset as usize, &mut into[..len]))
@@ -204,17 +204,17 @@ impl DiskFile for OpenFile {
         let mut world = self.world()?;
         let step = world.begin(CallKind::Sync, |names| names.text(self.node))?;
         let point = match step {
-            Step::Eio | Step::NoSpace => {
+            CallStep::Eio | CallStep::NoSpace => {
                 world.fail_sync(self.node);
-                return Err(if step == Step::Eio { eio() } else { full() });
+                return Err(if step == CallStep::Eio { eio() } else { full() });
             }
-            Step::Die if world.chance.is(1, 2) => {
+            CallStep::Die if world.chance.is(1, 2) => {
                 world.die();
                 return Err(dead());
             }
             _ => world.node(self.node).begin_sync(),
         };
-        if step == Step::Slow {
+        if step == CallStep::Slow {
             drop(world);
             (0..SLOW_YIELDS).for_each(|_| sync::yield_now());
             // If the process died meanwhile, the sync stays incomplete; a power loss decides what
@@ -222,7 +222,7 @@ impl DiskFile for OpenFile {
             world = self.world()?;
         }
         world.node(self.node).end_sync(point);
-        if step == Step::Die {
+        if step == CallStep::Die {
             world.die();
             return Err(dead());
         }
@@ -277,7 +277,7 @@ impl DiskFile for OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for SimFile {
     fn drop(&mut self) {
         if let Ok(mut world) = self.world() {
             let node = world.node(self.node);

@@ -26,7 +26,7 @@ pub(super) struct Medium {
 
 /// How a call is to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CallStep {
     Go,
     Short,
     Slow,
@@ -116,25 +116,25 @@ impl World {
         self.crash_at = None;
     }
 
-    /// Counts a call, and says how it is to go on.
+    /// Counts a call, and returns how it is to go on.
     pub(super) fn begin(
         &mut self,
         kind: CallKind,
         what: impl FnOnce(&Names) -> String,
-    ) -> io::Result<Step> {
+    ) -> io::Result<CallStep> {
         let index = kind.is_counted().then_some(self.calls);
         self.calls += u64::from(index.is_some());
         let dies = index.is_some() && index == self.crash_at;
         let fault = if dies { None } else { self.draw_fault(kind, index) };
         let (step, outcome) = match fault {
-            None if dies => (Step::Die, " -> the process dies"),
-            None => (Step::Go, ""),
-            Some(FaultKind::Eio) => (Step::Eio, " -> EIO"),
-            Some(FaultKind::NoSpace) => (Step::NoSpace, " -> ENOSPC"),
-            Some(FaultKind::ShortWrite) => (Step::Short, " -> short"),
-            Some(FaultKind::SlowSync) => (Step::Slow, " -> slow"),
-            Some(FaultKind::Interrupted) => (Step::Go, " -> EINTR"),
-            Some(FaultKind::WriteBack | FaultKind::DropPages) => (Step::Go, ""),
+            None if dies => (CallStep::Die, " -> the process dies"),
+            None => (CallStep::Go, ""),
+            Some(FaultKind::Eio) => (CallStep::Eio, " -> EIO"),
+            Some(FaultKind::NoSpace) => (CallStep::NoSpace, " -> ENOSPC"),
+            Some(FaultKind::ShortWrite) => (CallStep::Short, " -> short"),
+            Some(FaultKind::SlowSync) => (CallStep::Slow, " -> slow"),
+            Some(FaultKind::Interrupted) => (CallStep::Go, " -> EINTR"),
+            Some(FaultKind::WriteBack | FaultKind::DropPages) => (CallStep::Go, ""),
         };
         if index.is_some() || fault.is_some() {
             self.trace.call(index.unwrap_or(self.calls), kind, &what(&self.names), outcome);
@@ -145,7 +145,7 @@ impl World {
         if fault == Some(FaultKind::WriteBack) {
             self.fail_some_write_back();
         }
-        if self.is_shut_down && step != Step::Die {
+        if self.is_shut_down && step != CallStep::Die {
             return Err(eio());
         }
         if fault == Some(FaultKind::DropPages) {
@@ -166,10 +166,10 @@ impl World {
         act: impl FnOnce(&mut World) -> io::Result<T>,
     ) -> io::Result<T> {
         match self.begin(kind, what)? {
-            Step::Go | Step::Short | Step::Slow => act(self),
-            Step::Eio => Err(eio()),
-            Step::NoSpace => Err(full()),
-            Step::Die => {
+            CallStep::Go | CallStep::Short | CallStep::Slow => act(self),
+            CallStep::Eio => Err(eio()),
+            CallStep::NoSpace => Err(full()),
+            CallStep::Die => {
                 if self.chance.is(1, 2) {
                     // Whether it would have failed is known to nobody.
                     let _ = act(self);
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Opens a file, and says which it is and which handle it got. One in memory is opened as it
+    /// Opens a file, and returns which it is and which handle it got. One in memory is opened as it
     /// is, or made.
     pub(super) fn open(&mut self, path: &Path, access: Access) -> io::Result<(NodeId, u64)> {
         if self.names.is_folder(path) {
@@ -269,7 +269,7 @@ impl World {
         })
     }
 
-    /// Writes some of `bytes`; says how many.
+    /// Writes some of `bytes`; returns how many.
     pub(super) fn write(&mut self, id: NodeId, offset: usize, bytes: &[u8]) -> io::Result<usize> {
         if self.node(id).is_in_memory {
             self.node(id).write(offset, bytes);
@@ -280,16 +280,16 @@ impl World {
         let step = self.begin(CallKind::Write, what)?;
         let asked = bytes.len() as u64;
         let len = match step {
-            Step::Short => 1 + self.chance.below(asked.max(1)) as usize,
-            Step::Eio | Step::Die => self.chance.below(asked + 1) as usize,
-            Step::NoSpace => return Err(full()),
-            Step::Go | Step::Slow => bytes.len(),
+            CallStep::Short => 1 + self.chance.below(asked.max(1)) as usize,
+            CallStep::Eio | CallStep::Die => self.chance.below(asked + 1) as usize,
+            CallStep::NoSpace => return Err(full()),
+            CallStep::Go | CallStep::Slow => bytes.len(),
         };
         let fitting = self.fitting(id, offset, len.min(bytes.len()));
         self.node(id).write(offset, &bytes[..fitting]);
         match step {
-            Step::Eio => Err(eio()),
-            Step::Die => {
+            CallStep::Eio => Err(eio()),
+            CallStep::Die => {
                 self.die();
                 Err(dead())
             }

@@ -71,7 +71,7 @@ fn fill_up_for_good(wal: &Wal, places: &mut Vec<Lsn>) {
 }
 
 #[test]
-fn a_full_disk_and_then_space_again_loses_nothing_and_goes_on_in_the_same_epoch() {
+fn a_disk_that_was_full_loses_nothing_and_keeps_the_epoch() {
     for buffer in [BufferKind::Mapped, BufferKind::Heap] {
         let disk = TestDisk::new();
         let wal = log(store(&disk, buffer));

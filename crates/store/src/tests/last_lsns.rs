@@ -1,5 +1,5 @@
-//! The last LSNs of a log, and stores that leave none for the next epoch: cuts are refused, and
-//! nothing hangs or is lost.
+//! The last LSNs of a log, and stores that leave none for the next epoch: truncations are refused,
+//! and nothing hangs or is lost.
 
 use std::io::IoSlice;
 
@@ -42,21 +42,21 @@ fn near_the_limit(segments: u64) -> MemStore {
 }
 
 #[test]
-fn a_truncation_that_leaves_no_lsn_is_refused_and_changes_nothing() {
+fn a_truncation_that_leaves_no_lsn_fails_and_changes_nothing() {
     let store = near_the_limit(4);
     let wal = log(store.open().unwrap());
     let kept = wal.append(b"kept").unwrap().lsn();
-    let mut cuts = 0;
+    let mut truncations = 0;
     let (error, last) = loop {
-        let last = wal.append(b"to be cut").unwrap().lsn();
+        let last = wal.append(b"to be truncated").unwrap().lsn();
         match wal.truncate_after(kept) {
-            Ok(()) => cuts += 1,
+            Ok(()) => truncations += 1,
             Err(error) => break (error, last),
         }
     };
-    assert_eq!((error.kind(), cuts), (ErrorKind::OutOfRange, 3), "{error}");
+    assert_eq!((error.kind(), truncations), (ErrorKind::OutOfRange, 3), "{error}");
     assert!(error.to_string().contains("begin another"), "{error}");
-    // The log goes on, and what was not cut is there.
+    // The log goes on, and what was not truncated is there.
     let more = wal.commit(b"more").unwrap();
     wal.close().unwrap();
     let wal = log(store.open().unwrap());
@@ -104,7 +104,7 @@ impl Store for SaysMoreIsPrepared {
 }
 
 #[test]
-fn a_truncation_does_not_wait_for_ever_for_a_store_that_always_has_something_prepared() {
+fn a_truncation_ends_though_its_store_always_prepares_more() {
     let mem = MemStore::new(SEGMENT_BYTES).without_threads();
     let wal = log(SaysMoreIsPrepared(mem.open().unwrap(), Mutex::new(true)));
     let kept = wal.append(b"kept").unwrap().lsn();
@@ -118,7 +118,7 @@ fn a_truncation_does_not_wait_for_ever_for_a_store_that_always_has_something_pre
 }
 
 #[test]
-fn appends_of_several_threads_at_the_last_lsn_all_end_with_an_error() {
+fn concurrent_appends_at_the_last_lsn_all_end_with_an_error() {
     for _ in 0..3000 {
         let start = std::sync::Barrier::new(4);
         let wal = log(near_the_limit(1).open().unwrap());

@@ -73,7 +73,7 @@ fn a_lack_of_a_file_descriptor_takes_no_spare() {
 /// Checks that a spare that no sync has covered is removed, because a later clean end would vouch
 /// for it.
 #[test]
-fn a_spare_that_was_made_just_now_is_not_kept_for_lack_of_a_file_descriptor() {
+fn an_unsynced_spare_is_not_kept_without_a_file_descriptor() {
     let (disk, store) = running(1);
     let to = store.prepared().plus(1);
     // Behind the making of the spare: for the look whether the name is free, and for the header.
@@ -119,7 +119,7 @@ fn no_clean_end_leaves_a_spare_whose_sync_failed() {
 /// Checks that a failed sync of a segment is `Io`, whatever its error: the next one could succeed
 /// although bytes are lost.
 #[test]
-fn a_sync_that_fails_for_lack_of_a_file_descriptor_is_no_lack_that_passes() {
+fn a_sync_that_fails_without_a_file_descriptor_is_an_io_error() {
     let (disk, store) = begun();
     store.write(Lsn::ZERO, &[IoSlice::new(&[1; 8])]).unwrap();
     disk.lack_descriptors_at((CallKind::Sync, Target::Segment));

@@ -10,7 +10,7 @@ use super::test_disk::TestDisk;
 use crate::folder::RESERVE;
 
 #[test]
-fn a_log_opens_on_a_full_disk_and_everything_goes_on_when_there_is_space() {
+fn a_log_opens_on_a_full_disk_and_goes_on_once_there_is_space() {
     let (disk, store) = full();
     drop(store);
     disk.free_by_removal();
@@ -28,7 +28,7 @@ fn a_log_opens_on_a_full_disk_and_everything_goes_on_when_there_is_space() {
 }
 
 #[test]
-fn a_log_that_filled_the_disk_itself_keeps_the_reserve_to_open_with() {
+fn a_log_that_filled_the_disk_keeps_the_reserve_for_an_open() {
     let (disk, store) = full();
     let refused = store.prepare(Lsn::new(9 * SEGMENT_BYTES)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace);

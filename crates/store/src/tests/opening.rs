@@ -159,7 +159,7 @@ fn closing_lets_another_store_have_the_log_and_can_be_repeated() {
 }
 
 #[test]
-fn an_epoch_that_follows_a_running_one_begins_above_all_that_is_prepared() {
+fn an_epoch_after_a_running_one_begins_above_what_is_prepared() {
     let (disk, store) = begun();
     store.prepare(Lsn::new(3 * SEGMENT_BYTES)).unwrap();
     let refused = store.begin_epoch(&epoch(2, 2 * SEGMENT_BYTES), &[]).unwrap_err();

@@ -110,7 +110,7 @@ fn a_leader_that_panics_poisons_and_leaves_leadership_free() {
 }
 
 #[test]
-fn a_truncation_that_panics_poisons_before_another_call_saves_the_state() {
+fn a_panic_in_a_truncation_poisons_before_another_state_save() {
     for _ in 0..100 {
         let (wal, call) = log(&MemStore::new(8 << 10).without_threads());
         let lsns: Vec<Lsn> = (0..4).map(|_| wal.commit(&[0; 100]).unwrap()).collect();

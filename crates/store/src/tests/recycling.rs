@@ -35,7 +35,7 @@ fn a_spare_that_was_removed_by_hand_stops_no_release() {
 }
 
 #[test]
-fn spares_that_an_unclean_end_left_are_removed_and_those_of_a_clean_one_used() {
+fn spares_of_an_unclean_end_are_removed_and_of_a_clean_one_used() {
     let disk = TestDisk::new();
     let marked = |number| disk.bytes(&segment_name(number)).ends_with(&[7; 100]);
     let leave_a_spare = || {
@@ -83,7 +83,7 @@ fn segments_that_an_unclean_end_left_are_not_recycled() {
 }
 
 #[test]
-fn segments_of_an_earlier_epoch_are_not_recycled_after_a_clean_end() {
+fn segments_of_an_old_epoch_are_not_recycled_after_a_clean_end() {
     let disk = TestDisk::new();
     drop(two_epochs(&disk));
     let store = open(&disk);

@@ -48,7 +48,7 @@ fn opens(segments: u64, epochs: u64) -> usize {
 }
 
 #[test]
-fn the_open_of_a_closed_log_reads_the_headers_at_its_end_however_long_it_is() {
+fn the_open_of_a_long_closed_log_reads_only_headers_at_its_end() {
     // Of the clean end's segment and those prepared behind it; and the preparer's look, beside it.
     for (segments, epochs) in [(10, 1), (200, 1), (200, 5)] {
         let opens = opens(segments, epochs);
@@ -76,7 +76,7 @@ fn the_open_of_a_closed_log_waits_for_few_syncs() {
 /// Checks a log that `cp` has copied: its bytes may lie only in the page cache, also below the
 /// floor.
 #[test]
-fn a_log_that_finds_itself_in_another_folder_syncs_every_segment_once() {
+fn a_log_copied_to_another_folder_syncs_every_segment_once() {
     let log = closed_log(20, 1);
     log.make_folder("/copy");
     let names = log.names();

@@ -70,7 +70,7 @@ fn zeros_that_lack_space_are_synced_as_far_as_they_were_written() {
 }
 
 #[test]
-fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
+fn zeros_overtaken_by_a_truncation_do_not_reach_the_next_epoch() {
     let (disk, store) = with_a_spare(LARGE);
     store.prepare(Lsn::new(2 * LARGE)).unwrap();
     disk.faults.set(WRITE_ZEROS, Effect::Hold);
@@ -78,7 +78,7 @@ fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
     store.prepare_ahead(Lsn::new(600 << 10));
     wait_until("the preparer is in a step", || disk.faults.is_holding(WRITE_ZEROS));
 
-    // The log is cut in the segment, goes on in another one, and its head leaves the segment.
+    // The log is truncated in the segment, goes on in another one, and its head leaves the segment.
     let base = store.prepared();
     let predecessor = Predecessor { epoch: 1, end: Lsn::new(64) };
     store.begin_epoch(&Epoch { predecessor, ..epoch(2, base.as_u64()) }, &[]).unwrap();
@@ -97,6 +97,6 @@ fn zeros_that_a_truncation_overtakes_do_not_reach_the_next_epoch() {
     for number in 0..segments {
         let mut found = vec![0; LARGE as usize];
         assert_eq!(store.read(base.plus(number * LARGE), &mut found).unwrap(), found.len());
-        assert!(found == records, "segment {number} behind the cut");
+        assert!(found == records, "segment {number} behind the truncation");
     }
 }

@@ -28,7 +28,7 @@ fn run_up_to_a_crash(session: &mut Session) -> Option<Streams> {
 }
 
 #[test]
-fn a_crash_at_each_call_of_footers_releases_and_moves_loses_nothing() {
+fn a_crash_at_any_call_of_footer_release_or_move_loses_nothing() {
     let seed = (0..200).find(|&seed| {
         let mut session = Session::new(seed);
         let stats = run(&mut session).expect("nothing fails").stats();
@@ -79,7 +79,7 @@ fn truncate(streams: &Streams, filler: usize) -> Result<()> {
 }
 
 #[test]
-fn a_power_loss_within_a_truncation_leaves_no_acknowledgement_of_what_is_gone() {
+fn power_loss_in_a_truncation_acknowledges_no_truncated_entry() {
     let (mut before, mut after) = (0, 0);
     for filler in (0..512).step_by(8) {
         for seed in 0..4 {

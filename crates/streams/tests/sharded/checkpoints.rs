@@ -162,7 +162,7 @@ fn damage_and_check(damage: impl Fn(&Stream)) {
 
 /// As a shard that was restored from an older backup.
 #[test]
-fn a_shard_without_its_chunks_is_named_until_the_checkpoints_are_removed() {
+fn a_shard_without_its_chunks_is_named_until_a_full_prune() {
     damage_and_check(|chunks| {
         chunks.truncate_from(chunks.next_index().unwrap() - 1).unwrap();
     });
@@ -170,7 +170,7 @@ fn a_shard_without_its_chunks_is_named_until_the_checkpoints_are_removed() {
 
 /// As a shard that was restored from a backup in the middle of an attempt that failed.
 #[test]
-fn a_shard_with_chunks_of_another_attempt_is_named_until_the_checkpoints_are_removed() {
+fn a_shard_with_mixed_chunks_is_named_until_a_full_prune() {
     damage_and_check(|chunks| {
         let of_another = chunks.get(0).unwrap().into_data();
         chunks.truncate_from(chunks.next_index().unwrap() - 1).unwrap();
@@ -212,7 +212,7 @@ fn moves_do_not_change_a_checkpoint() {
 
 /// Threads append while checkpoints are made, loaded and removed.
 #[test]
-fn a_checkpoint_holds_what_has_returned_and_nothing_that_begins_later() {
+fn a_checkpoint_holds_finished_appends_and_no_later_ones() {
     let disk = MemDisk::new();
     let options = Options::new().log(log());
     let folders = crate::disks::folders(&disk, &["/0", "/1", "/2"]);

@@ -25,7 +25,7 @@ fn an_open_finishes_a_purge_that_a_crash_cut_short() -> Result<()> {
 }
 
 #[test]
-fn a_log_that_lost_its_entries_begins_above_the_snapshot_that_is_purged() -> Result<()> {
+fn a_log_that_lost_its_entries_begins_above_a_purged_snapshot() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     let group = Group::<u64>::open(&streams, b"group", 9)?;
     // A crash left the start of an append at 5, and no entry of it.
@@ -42,7 +42,7 @@ fn a_log_that_lost_its_entries_begins_above_the_snapshot_that_is_purged() -> Res
 }
 
 #[test]
-fn a_purge_that_would_leave_a_hole_is_refused_and_changes_nothing() -> Result<()> {
+fn a_purge_that_leaves_a_hole_is_refused_and_changes_nothing() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     let group = Group::<u64>::open(&streams, b"group", 9)?;
     group.append([(5, "f"), (6, "g")])?;
@@ -82,7 +82,7 @@ fn a_group_in_a_full_log_votes_and_purges() -> Result<()> {
 }
 
 #[test]
-fn entries_with_a_hole_or_in_another_order_are_refused_and_none_is_appended() -> Result<()> {
+fn entries_with_a_hole_or_out_of_order_are_refused_as_a_whole() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     let group = Group::<u64>::open(&streams, b"group", 9)?;
     let refused = |indexes: &[u64]| {
@@ -109,7 +109,7 @@ fn entries_with_a_hole_or_in_another_order_are_refused_and_none_is_appended() ->
 }
 
 #[test]
-fn an_entry_that_is_too_large_leaves_the_entries_before_it_in_the_log() -> Result<()> {
+fn a_too_large_entry_leaves_the_entries_before_it_in_the_log() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     let group = Group::<u64>::open(&streams, b"group", 9)?;
     let longest = streams.log().max_record_bytes();
@@ -123,7 +123,7 @@ fn an_entry_that_is_too_large_leaves_the_entries_before_it_in_the_log() -> Resul
 }
 
 #[test]
-fn a_truncation_below_the_purge_is_refused_and_one_below_the_first_entry_is_not() -> Result<()> {
+fn a_truncation_below_the_first_entry_is_refused_only_if_purged() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     let group = Group::<u64>::open(&streams, b"group", 9)?;
     group.append([(5, "f"), (6, "g")])?;
@@ -187,7 +187,7 @@ impl Serialize for Unsized {
 }
 
 #[test]
-fn entries_that_postcard_cannot_encode_are_refused_and_none_is_appended() -> Result<()> {
+fn entries_that_postcard_cannot_encode_are_refused_as_a_whole() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     let group = Group::<u64>::open(&streams, b"group", 9)?;
     let refused = group.append([(5, None), (6, Some(Unsized))]).expect_err("it has no length");
@@ -200,7 +200,7 @@ fn entries_that_postcard_cannot_encode_are_refused_and_none_is_appended() -> Res
 }
 
 #[test]
-fn a_group_of_another_line_is_foreign_though_its_start_cannot_be_decoded() -> Result<()> {
+fn an_undecodable_group_of_another_line_is_foreign() -> Result<()> {
     let streams = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
     Group::<Option<u64>>::open(&streams, b"group", 10)?.purge(4, Some(300))?;
     let foreign = Group::<(bool, String)>::open(&streams, b"group", 9).unwrap_err();

@@ -65,7 +65,7 @@ async fn snapshots_of_several_threads_leave_the_newest() {
 }
 
 #[tokio::test]
-async fn an_entry_that_comes_again_or_lacks_a_write_before_it_is_refused() {
+async fn a_repeated_entry_or_one_after_a_missing_write_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut machine = open(&folder);
     machine.apply([entry(1, "a", 1), entry(2, "b", 1), entry(3, "a", 2)]).await.unwrap();

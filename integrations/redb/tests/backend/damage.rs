@@ -163,7 +163,7 @@ fn a_closed_database_is_a_file_for_redb_itself() {
 
 /// Each commit of redb changes the header, which is in the first page.
 #[test]
-fn a_base_file_that_is_not_that_of_the_last_checkpoint_is_refused() {
+fn a_base_file_other_than_the_last_checkpoints_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (older, newer) = (folder.path().join("older"), folder.path().join("newer"));
     let base = ten_entries(folder.path(), true).join("base.redb");

@@ -300,7 +300,7 @@ fn a_cursor_of_the_log_is_refused_and_loses_nothing() {
 }
 
 #[test]
-fn a_change_that_fills_its_segments_badly_has_room_after_a_checkpoint() {
+fn a_change_that_fills_segments_badly_fits_after_a_checkpoint() {
     let backend = open(&limited(300), &MemDisk::new());
     while segments(&backend) < 150 {
         backend.write(0, &[7; 4096 * 6]).unwrap();

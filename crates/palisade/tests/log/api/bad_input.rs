@@ -25,7 +25,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_record_larger_than_the_limit_is_refused_by_every_append_and_nothing_is_reserved() {
+fn every_append_refuses_a_too_large_record_and_reserves_nothing() {
     let (_dir, _, wal) = log_on_files(small());
     let (max, reserved) = (wal.max_record_bytes(), wal.reserved_lsn());
     let big = vec![0; max + 1];
@@ -208,7 +208,7 @@ mod read_only {
 }
 
 #[test]
-fn an_lsn_that_is_no_boundary_is_refused_by_every_call_that_takes_one() {
+fn every_call_with_an_lsn_refuses_one_that_is_no_boundary() {
     let (_dir, _, wal) = log_on_files(small());
     let first = wal.commit(&[7; 100]).unwrap();
     wal.commit(&[8; 100]).unwrap();
@@ -265,7 +265,7 @@ fn an_lsn_beyond_the_end_or_below_the_head_is_refused() {
 }
 
 #[test]
-fn every_call_on_a_closed_log_says_that_it_is_closed_and_loses_nothing() {
+fn every_call_on_a_closed_log_returns_closed_and_loses_nothing() {
     let (_dir, path, wal) = log_on_files(small());
     let lsn = wal.append(b"record").unwrap().lsn();
     wal.clone().close().unwrap();

@@ -5,7 +5,7 @@ use palisade::Result;
 use crate::prelude::*;
 
 #[test]
-fn a_clean_close_opens_without_a_scan_and_goes_on_in_the_same_epoch() -> Result<()> {
+fn a_closed_log_opens_without_a_scan_in_the_same_epoch() -> Result<()> {
     let (_dir, path) = folder();
     let wal = small().open(&path)?;
     let lsn = wal.commit(b"one")?;

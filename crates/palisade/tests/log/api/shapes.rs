@@ -81,7 +81,7 @@ fn garble(store: &MemStore, from: Lsn, to: Lsn) {
 
 /// Protection: nothing in the protocol needs what an option adds; an appender makes its own room.
 #[test]
-fn a_log_with_all_options_off_or_at_their_smallest_keeps_every_promise() {
+fn a_log_with_all_options_off_or_smallest_keeps_every_promise() {
     for policy in [SyncPolicy::OnCommit, SyncPolicy::Always, SyncPolicy::Os] {
         let (_dir, path) = folder();
         let options = small()

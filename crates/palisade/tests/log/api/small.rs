@@ -16,7 +16,7 @@ fn bytes_on_disk(metadata: &fs::Metadata) -> u64 {
 }
 
 #[test]
-fn a_fresh_log_takes_less_than_4_mib_on_disk_and_24_mib_of_memory() {
+fn a_fresh_log_takes_under_4_mib_on_disk_and_24_mib_of_memory() {
     let (_dir, path) = folder();
     let start = Instant::now();
     let wal = Wal::open(&path).unwrap();

@@ -85,7 +85,7 @@ fn counters_and_watermarks_of_a_snapshot_belong_together() {
 }
 
 #[test]
-fn a_snapshot_beside_truncations_keeps_the_order_of_the_watermarks() {
+fn a_snapshot_beside_truncations_has_ordered_watermarks() {
     let wal = open();
     let work = |wal: &Wal| {
         // The other thread may truncate the record meanwhile, or all before it.
@@ -99,7 +99,7 @@ fn a_snapshot_beside_truncations_keeps_the_order_of_the_watermarks() {
 }
 
 #[test]
-fn a_wait_for_room_shows_when_it_begins_and_its_time_when_it_ends() {
+fn a_wait_for_room_shows_at_once_and_its_time_when_it_ends() {
     let wal = open();
     with_a_hole(&wal, 100, |fill| {
         thread::scope(|scope| {

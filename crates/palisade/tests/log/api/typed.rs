@@ -103,7 +103,7 @@ impl Serialize for Nested<'_> {
 }
 
 #[test]
-fn a_value_that_cannot_be_written_appends_nothing_and_one_that_appends_is_whole() {
+fn a_failing_value_appends_nothing_and_a_nested_one_is_whole() {
     let (_folder, _, wal) = log_on_files(small());
     let error = wal.append_typed(0, &Endless).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);

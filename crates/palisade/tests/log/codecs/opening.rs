@@ -36,7 +36,7 @@ fn log(options: Options, is_closed: bool) -> (tempfile::TempDir, std::path::Path
 
 /// Protection: the codec of the log is compared with that of the options before anything is read.
 #[test]
-fn a_log_is_refused_without_its_codec_with_another_one_and_with_another_key() {
+fn a_log_is_refused_with_no_codec_another_codec_or_another_key() {
     for is_closed in [true, false] {
         let (_dir, path) = log(with(Masked(7)), is_closed);
         let key = "07".repeat(16);

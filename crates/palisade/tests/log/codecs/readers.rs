@@ -109,7 +109,7 @@ fn stored(store: &MemStore, lsn: Lsn) -> (bool, u64) {
 }
 
 #[test]
-fn a_record_below_the_threshold_or_not_smaller_is_stored_as_it_is() {
+fn a_short_or_incompressible_record_is_stored_as_it_is() {
     let mut random = vec![0; 1000];
     crate::content::fill(9, &mut random);
     for which in 0..2 {
@@ -176,7 +176,7 @@ fn tickets_and_limits_are_those_of_stored_bytes() {
 
 /// Protection: no record is longer than a reader accepts, however well it can be compressed.
 #[test]
-fn a_record_longer_than_the_limit_is_refused_though_its_encoded_form_would_fit() {
+fn a_too_long_record_is_refused_though_its_encoded_form_fits() {
     let wal = Wal::with_store(MemStore::new(64 << 10), options().codec(Lz4::new())).unwrap();
     let (max, before) = (wal.max_record_bytes(), wal.reserved_lsn());
     let long = vec![7; max + 1];

@@ -51,7 +51,7 @@ fn tools_return_stored_bytes_and_say_so() {
 }
 
 #[test]
-fn a_log_that_was_killed_is_recovered_and_a_log_that_was_closed_goes_on() {
+fn a_killed_log_is_recovered_and_a_closed_log_goes_on() {
     let (_dir, path, wal) = log_on_files(masked());
     let mut records = append_bytes(&wal, 0..30, 3000);
     wal.sync().unwrap();
@@ -119,7 +119,7 @@ fn a_log_that_lost_its_meta_file_shows_its_codec_to_the_tools() {
 /// Protection: a version of Palisade without codecs refuses the log, as it has an incompatible
 /// feature. A log without a codec has no feature, and zeros in place of a codec.
 #[test]
-fn meta_file_and_segments_have_the_feature_bit_only_with_a_codec() {
+fn meta_and_segments_have_the_feature_bit_only_with_a_codec() {
     for (options, feature) in [(masked(), 1), (heap(), 0)] {
         let (_dir, path, wal) = log_on_files(options);
         append_bytes(&wal, 0..30, 3000);

@@ -50,7 +50,7 @@ fn masked(tag: u16, data: &[u8], len: u32) -> Vec<u8> {
 /// with that of the longest record before it takes memory. A writer to the files cannot pass off a
 /// record that was not encrypted. A reader never returns stored bytes for a record.
 #[test]
-fn a_record_that_cannot_be_decoded_is_named_with_the_reason_and_all_others_can_be_read() {
+fn an_undecodable_record_fails_alone_and_names_its_reason() {
     let with_codec = || options().codec(Masked(0x5a));
     let claims = |tag, len| masked(tag, &[2; 100], len);
     let plain = vec![2; 100 + OVERHEAD_BYTES];

@@ -54,7 +54,7 @@ fn killed_after(path: &Path, lines: u64) -> u64 {
 
 /// Protection: the ring that a clean open goes on with, full of the frames of the run before.
 #[test]
-fn a_kill_after_clean_opens_in_one_boot_loses_no_append_that_returned() {
+fn a_kill_after_clean_opens_loses_no_append_that_returned() {
     let (_dir, path) = folder();
     let mut from = 0;
     for kill in 0..KILLS {

@@ -41,7 +41,7 @@ fn copy(disk: &SimDisk, from: &str, to: &str) {
 
 /// Protection: the open of a copy syncs its files, their names, and the name of the folder.
 #[test]
-fn what_a_copied_log_reports_and_acknowledges_survives_power_loss() {
+fn reported_and_new_records_of_a_copied_log_survive_power_loss() {
     for seed in 0..20 {
         let (disk, _) = copied_log(seed);
         let wal = open(&disk, "/copy").unwrap();
@@ -56,8 +56,9 @@ fn what_a_copied_log_reports_and_acknowledges_survives_power_loss() {
 
 /// Protection: an open that cannot sync a copy takes the state's name away. The system reports the
 /// error once, and the bytes read right until the power is lost.
+/// Checks the open in the same boot, and what the log shows after power loss.
 #[test]
-fn a_copy_that_could_not_be_synced_is_refused_in_the_same_boot_and_says_what_power_loss_took() {
+fn a_copy_that_could_not_be_synced_is_refused_and_hides_no_loss() {
     let mut damaged = 0;
     for seed in 0..20 {
         let (disk, places) = copied_log(seed);

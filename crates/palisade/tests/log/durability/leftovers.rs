@@ -50,7 +50,7 @@ fn lose_each_name(disk: &SimDisk, promised: u64, when: &str) {
 /// Protection: as long as there is no epoch, an open makes the names durable that a dead maker
 /// left: its own syncs would keep later names and lose those.
 #[test]
-fn names_left_by_a_first_open_that_died_at_any_call_are_never_lost() {
+fn names_of_a_first_open_that_dies_at_any_call_are_never_lost() {
     for first in 0.. {
         let disk = SimDisk::new(first);
         disk.crash_at(first);
@@ -109,7 +109,7 @@ fn names_of_segments_that_a_dead_run_left_are_never_lost() {
 /// Protection: a save that failed may be on the medium. A truncation below the head that it names
 /// would be refused by the next open, so that state is settled first.
 #[test]
-fn a_truncation_below_the_head_of_a_save_that_failed_opens_after_a_crash_at_any_call() {
+fn a_truncation_below_a_failed_saves_head_opens_after_any_crash() {
     for failing in 0..2 {
         for call in 0.. {
             let disk = SimDisk::new(call);

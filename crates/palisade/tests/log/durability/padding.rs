@@ -152,7 +152,7 @@ fn free_space(store: &FaultyLog) {
 }
 
 #[test]
-fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
+fn a_truncation_without_room_for_padding_changes_nothing() {
     let (wal, store) = new(8 << 10, true);
     let kept = wal.commit(b"kept").unwrap();
     let appended = fill_up(&wal, &store);
@@ -170,7 +170,7 @@ fn a_truncation_on_a_full_disk_without_room_for_padding_changes_nothing() {
 }
 
 #[test]
-fn a_close_on_a_full_disk_without_room_for_padding_tells_and_loses_nothing() {
+fn a_close_without_room_for_padding_fails_and_loses_nothing() {
     let (wal, store) = new(8 << 10, true);
     wal.commit(b"first").unwrap();
     let appended = fill_up(&wal, &store);

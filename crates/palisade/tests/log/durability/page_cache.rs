@@ -46,7 +46,7 @@ fn what_the_page_cache_lost_ends_the_log_and_is_no_hole() {
 /// Protection: a sync fails, the process drops its poisoned log and ends, and the system drops the
 /// pages that it could not write back. The ring is all that has the appends then.
 #[test]
-fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
+fn a_dropped_poisoned_log_keeps_its_appends_in_the_log_buffer() {
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);
@@ -66,7 +66,7 @@ fn a_poisoned_log_that_is_dropped_keeps_its_appends_in_the_log_buffer() {
 /// Protection: the log buffer notes how far the log was written before appends use the ring's bytes
 /// again. So what they have overwritten, and the page cache has lost, is no hole.
 #[test]
-fn what_the_ring_and_the_page_cache_lost_ends_the_log_and_is_no_hole() {
+fn what_buffer_and_page_cache_lost_ends_the_log_and_is_no_hole() {
     let mut shortened = 0;
     for seed in 0..100 {
         let disk = SimDisk::new(seed);

@@ -55,13 +55,13 @@ fn a_lost_sector_leaves_a_prefix(policy: SyncPolicy) {
 /// Protection: only what a sync covered is evidence. Writes reach the medium in any order, across a
 /// segment's border, too: the later segment is there, the end of the earlier one is not.
 #[test]
-fn out_of_order_completion_across_a_segment_border_then_power_loss_leaves_a_prefix() {
+fn out_of_order_writes_across_segments_leave_a_prefix() {
     a_lost_sector_leaves_a_prefix(SyncPolicy::OnCommit);
 }
 
 /// Protection: the same where no append is ever synced, and two whole segments lie behind.
 #[test]
-fn under_policy_os_later_segments_without_an_earlier_page_leave_a_prefix() {
+fn under_policy_os_a_lost_page_before_segments_leaves_a_prefix() {
     a_lost_sector_leaves_a_prefix(SyncPolicy::Os);
 }
 
@@ -91,14 +91,14 @@ fn what_is_reported_after_a_failed_sync_stays(make: fn(u64) -> SimDisk, buffer: 
 /// Protection: see [`what_is_reported_after_a_failed_sync_stays`]. A failed sync leaves bytes that
 /// read right and are not on the medium; the next sync succeeds without them.
 #[test]
-fn a_failed_sync_then_a_reopen_then_power_loss_takes_nothing_that_was_reported() {
+fn records_reported_after_a_failed_sync_survive_power_loss() {
     what_is_reported_after_a_failed_sync_stays(SimDisk::new, BufferKind::Auto);
     what_is_reported_after_a_failed_sync_stays(SimDisk::new, BufferKind::Heap);
 }
 
 /// Protection: the same where blocks are copied on write.
 #[test]
-fn a_failed_sync_of_copied_blocks_takes_nothing_that_was_reported() {
+fn records_reported_after_a_failed_sync_of_copied_blocks_stay() {
     let copying = |seed| SimDisk::new(seed).copy_on_write();
     what_is_reported_after_a_failed_sync_stays(copying, BufferKind::Auto);
     what_is_reported_after_a_failed_sync_stays(copying, BufferKind::Heap);
@@ -108,7 +108,7 @@ fn a_failed_sync_of_copied_blocks_takes_nothing_that_was_reported() {
 /// power and a part of its ring; the second is killed at each of its calls before its epoch stands;
 /// the third finds what an undisturbed one finds: a prefix.
 #[test]
-fn the_first_boot_loses_power_and_the_second_is_killed_before_its_epoch_stands() {
+fn a_kill_in_the_boot_after_power_loss_leaves_the_same_prefix() {
     let disk = SimDisk::new(9);
     let wal = open(&disk);
     append(&wal, 0..3, 400);
@@ -144,7 +144,7 @@ fn the_first_boot_loses_power_and_the_second_is_killed_before_its_epoch_stands()
 
 /// Protection: a header that was made ahead proves nothing of what lies before it.
 #[test]
-fn a_header_prepared_ahead_then_power_loss_before_it_is_a_torn_tail() {
+fn power_loss_below_a_header_prepared_ahead_is_a_torn_tail() {
     let disk = SimDisk::new(4);
     let wal = open_as(&disk, BufferKind::Heap, options()).unwrap();
     append(&wal, 0..2, 480);
@@ -166,7 +166,7 @@ fn a_header_prepared_ahead_then_power_loss_before_it_is_a_torn_tail() {
 /// are kept, and a repair gives all of it up: the next epoch has another number, and the records
 /// stay gone.
 #[test]
-fn an_epoch_whose_header_is_lost_and_its_records_kept_never_lends_its_number() {
+fn the_number_of_an_epoch_with_a_lost_header_is_not_used_again() {
     let disk = SimDisk::new(6);
     let wal = open(&disk);
     append(&wal, 0..4, 300);
@@ -193,7 +193,7 @@ fn an_epoch_whose_header_is_lost_and_its_records_kept_never_lends_its_number() {
 /// epoch. The short records lie where a careless log would have left the long one's rest behind
 /// them.
 #[test]
-fn truncate_after_a_long_record_then_shorter_ones_then_a_crash_brings_nothing_back() {
+fn a_truncated_long_record_under_shorter_ones_stays_gone() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let wal = open(&disk);

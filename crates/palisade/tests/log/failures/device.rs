@@ -107,7 +107,7 @@ fn poisons_for_all(op: Calls, what: &str) {
 }
 
 #[test]
-fn a_failed_write_sync_or_mark_gives_everyone_the_same_error_for_good_and_is_not_tried_again() {
+fn a_failed_write_sync_or_mark_is_final_for_every_caller() {
     poisons_for_all(WRITE, "write the segment");
     poisons_for_all(SYNC, "sync the segment");
     poisons_for_all(MARK, "note how far the log has come");
@@ -130,7 +130,7 @@ fn lack_of_space_in_a_sync_poisons_and_keeps_nobody_waiting() {
 
 /// The sync before the mark has succeeded, and both can be made again.
 #[test]
-fn lack_of_space_in_a_mark_poisons_nothing_and_ends_with_the_lack() {
+fn a_mark_that_lacks_space_does_not_poison_and_succeeds_later() {
     let (wal, store) = new_log(1 << 16, options());
     wal.commit(b"kept").unwrap();
     let lsn = wal.append(b"written first, then synced").unwrap().lsn();
@@ -149,7 +149,7 @@ fn lack_of_space_in_a_mark_poisons_nothing_and_ends_with_the_lack() {
 }
 
 #[test]
-fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
+fn a_poisoned_log_returns_written_records_and_then_the_error() {
     let (wal, store) = new_log(1 << 16, options());
     let lsns: Vec<Lsn> = (0..5_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
     store.set(WRITE, Effect::Eio);
@@ -166,7 +166,7 @@ fn what_was_written_can_be_read_on_a_poisoned_log_and_then_comes_the_error() {
 }
 
 #[test]
-fn an_append_that_makes_room_meets_the_failure_and_so_does_the_next() {
+fn an_append_that_makes_room_and_the_next_get_the_failure() {
     let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
     let kept = wal.commit(b"kept").unwrap();
     store.set(WRITE, Effect::Eio);
@@ -191,7 +191,7 @@ fn a_failure_of_the_interval_policy_poisons() {
 }
 
 #[test]
-fn a_state_that_cannot_be_saved_leaves_the_old_one_and_the_log_alive() {
+fn a_failed_state_save_keeps_the_old_state_and_does_not_poison() {
     let (wal, store) = new_log(1 << 16, options());
     let lsns: Vec<Lsn> = (0..9_u8).map(|n| wal.commit(&[n]).unwrap()).collect();
     for fault in [Effect::NoSpace, Effect::Eio] {
@@ -211,7 +211,7 @@ fn a_state_that_cannot_be_saved_leaves_the_old_one_and_the_log_alive() {
 /// The generator of std panics if the system has no random numbers, so the log does not fall back
 /// to it.
 #[test]
-fn a_lack_of_random_numbers_is_an_error_and_the_log_goes_on_without_them() {
+fn without_random_numbers_calls_fail_and_the_log_goes_on() {
     let store = FaultyLog::new(1 << 16);
     let lack = |log: &FaultyLog, is_lacking: bool| {
         log.watch(move |call| match call.name {

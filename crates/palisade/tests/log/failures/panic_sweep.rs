@@ -364,7 +364,7 @@ fn sweep(shape: Shape, failed: &mut Vec<String>) -> Vec<String> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the counts of the sweep")]
-fn a_disk_that_panics_at_any_call_hangs_nobody_and_loses_nothing() {
+fn a_disk_panic_at_any_call_hangs_no_thread_and_loses_nothing() {
     let mut failed = Vec::new();
     for end in [End::Close, End::Abandon, End::Drop] {
         let mut combinations = BTreeSet::new();

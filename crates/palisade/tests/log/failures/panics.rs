@@ -38,7 +38,7 @@ fn poisons(op: Calls) {
 }
 
 #[test]
-fn a_store_that_panics_in_a_write_or_a_sync_poisons_and_nobody_hangs() {
+fn a_store_panic_in_a_write_or_sync_poisons_and_hangs_no_thread() {
     for op in [WRITE, SYNC] {
         poisons(op);
     }
@@ -56,7 +56,7 @@ fn a_store_that_panics_while_an_append_makes_room_poisons() {
 
 /// The log's own thread meets the panic here: it must still bring the news.
 #[test]
-fn callbacks_learn_of_a_store_that_panics_on_the_thread_that_runs_them() {
+fn callbacks_get_the_error_if_the_store_panics_on_their_thread() {
     for op in [WRITE, SYNC] {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         let first = wal.append(b"first").unwrap().lsn();
@@ -126,7 +126,7 @@ fn a_store_that_panics_in_save_state_or_release_poisons_nothing() {
 /// Protection: who has reserved and leads a write for its own room poisons when the store panics,
 /// so that its hole keeps nobody waiting.
 #[test]
-fn a_panic_in_the_store_between_reserve_and_publish_poisons_and_nobody_hangs() {
+fn a_store_panic_between_reserve_and_publish_hangs_no_thread() {
     for round in 0..200 {
         let (wal, store) = new_log(1 << 16, Options::new().buffer_bytes(4096));
         // Room for one more record, at which all of them look before any has reserved.

@@ -61,7 +61,7 @@ const FILES: [&str; 6] =
 
 /// Protection: each file is opened relative to the folder, and no link in it is followed.
 #[test]
-fn a_link_in_the_place_of_a_file_is_refused_and_what_it_leads_to_is_left_alone() {
+fn a_link_in_place_of_a_file_is_refused_with_its_target_intact() {
     let (_dir, path) = killed_log();
     let (_outside, outside) = folder();
     fs::create_dir(&outside).unwrap();
@@ -83,7 +83,7 @@ fn a_link_in_the_place_of_a_file_is_refused_and_what_it_leads_to_is_left_alone()
 
 /// Protection: files are opened without waiting, and looked at before they are used.
 #[test]
-fn a_fifo_or_a_folder_in_the_place_of_a_file_is_refused_and_nobody_waits_for_it() {
+fn a_fifo_or_folder_in_place_of_a_file_is_refused_at_once() {
     let (_dir, path) = killed_log();
     for name in FILES {
         let fifo = refused(&path, name, |file| {
@@ -179,7 +179,7 @@ fn holds(path: &Path, acknowledged: u64) {
 
 /// Protection: the folder is open; its path is looked at before each segment, and followed never.
 #[test]
-fn a_folder_that_was_moved_and_replaced_is_noticed_and_the_other_log_is_left_alone() {
+fn a_replaced_folder_is_noticed_and_the_other_log_is_unchanged() {
     let (dir, path) = folder();
     let moved = dir.path().join("moved");
     let mut before = None;
@@ -194,7 +194,7 @@ fn a_folder_that_was_moved_and_replaced_is_noticed_and_the_other_log_is_left_alo
 
 /// Protection: the same, where the path is a link that is made to lead elsewhere.
 #[test]
-fn a_link_that_leads_to_another_log_now_is_noticed_and_the_other_log_is_left_alone() {
+fn a_redirected_link_is_noticed_and_the_other_log_is_unchanged() {
     let (dir, path) = folder();
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     fs::create_dir(&first).unwrap();
@@ -222,7 +222,7 @@ fn a_folder_that_is_gone_is_noticed() {
 
 /// Protection: states are saved and segments freed in the log's own folder only, or not at all.
 #[test]
-fn a_truncation_in_a_replaced_folder_frees_nothing_of_the_other_log() {
+fn a_truncation_in_a_replaced_folder_changes_no_other_log() {
     let (dir, path) = folder();
     let moved = dir.path().join("moved");
     let wal = options().open(&path).unwrap();
@@ -247,7 +247,7 @@ fn a_truncation_in_a_replaced_folder_frees_nothing_of_the_other_log() {
 
 /// Protection: the folder that holds the log's is opened relative to it.
 #[test]
-fn a_new_log_behind_a_link_makes_the_names_of_its_folder_and_of_the_link_durable() {
+fn a_new_log_behind_a_link_makes_folder_and_link_names_durable() {
     let (dir, link) = folder();
     let dir = fs::canonicalize(dir.path()).unwrap();
     let real = dir.join("real/log");
@@ -284,7 +284,7 @@ fn unmasked(mode_bits: u32) -> u32 {
 
 /// Protection: other users of the machine get no rights that nobody has given to them.
 #[test]
-fn what_a_log_makes_is_its_users_own_unless_the_options_say_more() {
+fn files_of_a_log_are_private_unless_the_options_allow_more() {
     for (options, file, folder_mode) in
         [(small(), 0o600, 0o700), (small().file_mode(0o640), 0o640, 0o750)]
     {

@@ -180,8 +180,9 @@ fn a_child_that_closes_a_handle_and_lives_on() {
 
 /// Protection: the descriptors of the locks, which the log's threads seem to use for ever in a
 /// child that has none of them.
+/// Checks a child that dropped its handle and one that closed it.
 #[test]
-fn a_log_whose_process_died_is_free_though_a_child_lives_that_has_left_it() {
+fn a_log_is_free_if_only_a_child_that_dropped_it_still_runs() {
     for leaves in ["drops_its", "closes_a"] {
         let (_dir, path) = folder();
         let test = format!("processes::forks::a_child_that_{leaves}_handle_and_lives_on");
@@ -411,7 +412,7 @@ fn a_child_forked_in_the_middle_of_a_batch_writes_nothing() {
 /// Protection: an inherited descriptor of the lock file, which must not stand in the way of an
 /// open.
 #[test]
-fn a_child_opens_another_log_and_its_parents_after_that_is_closed() {
+fn a_child_opens_another_log_and_its_parents_log_after_a_close() {
     in_a_process(|path| {
         let wal = open(path);
         wal.commit(&record(0, 100)).unwrap();

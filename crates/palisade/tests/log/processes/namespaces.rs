@@ -63,7 +63,7 @@ fn in_a_namespace(script: &str, parts: usize, run: impl FnOnce(&str, &Path)) {
 /// Protection: the marks of a log whose folder another process does not see. They alone prove the
 /// last sync of a log on the heap that nobody closed or dropped.
 #[test]
-fn an_open_in_another_mount_namespace_keeps_the_marks_of_a_log_that_it_does_not_see() {
+fn an_open_in_another_namespace_keeps_the_marks_of_unseen_logs() {
     in_a_namespace(TWO_NAMESPACES, 3, |part, path| match part {
         "write" => {
             let wal = heap().open(path).unwrap();
@@ -91,7 +91,7 @@ fn an_open_in_another_mount_namespace_keeps_the_marks_of_a_log_that_it_does_not_
 
 /// Protection: what is no folder has no log buffer, so none is missed.
 #[test]
-fn a_file_in_place_of_the_folder_for_log_buffers_puts_them_on_the_heap() {
+fn a_file_in_place_of_the_buffer_folder_means_a_heap_buffer() {
     in_a_namespace(FILE_IN_PLACE_OF_THE_FOLDER, 1, |_, path| {
         let wal = small().open(path).unwrap();
         assert!(!wal.stats().appends_survive_kill);

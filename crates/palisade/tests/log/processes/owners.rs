@@ -93,7 +93,7 @@ fn a_log_that_root_has_opened_stays_its_users() {
 
 /// Protection: the same in a folder of root, in which the user's group may make files.
 #[test]
-fn a_log_in_a_folder_of_root_that_root_has_opened_stays_its_users() {
+fn a_log_in_a_folder_of_root_stays_its_users_if_root_opens_it() {
     match given_folder() {
         None if !is_root() => return,
         None => {}
@@ -104,7 +104,7 @@ fn a_log_in_a_folder_of_root_that_root_has_opened_stays_its_users() {
         }
     }
     let (_dir, path) = folder_of_the_user();
-    let test = "processes::owners::a_log_in_a_folder_of_root_that_root_has_opened_stays_its_users";
+    let test = "processes::owners::a_log_in_a_folder_of_root_stays_its_users_if_root_opens_it";
     run_as(USER, test, &path);
     chown(&path, Some(0), Some(USER)).unwrap();
     set_mode(&path, 0o770);
@@ -164,7 +164,7 @@ fn what_root_writes_into_a_users_folder_is_the_users() {
 
 /// Protection: a user who may link files of root into a folder does not get them as a gift.
 #[test]
-fn a_file_of_root_that_a_user_has_linked_into_the_log_stays_roots() {
+fn a_file_of_root_that_a_user_links_into_the_log_stays_roots() {
     if !is_root() {
         return;
     }

@@ -59,7 +59,7 @@ fn a_second_process_is_refused_and_changes_nothing() {
 
 /// Protection: the lock dies with its process, and with nothing else.
 #[test]
-fn a_log_that_another_process_holds_is_refused_until_that_process_dies() {
+fn a_log_of_another_process_is_refused_until_that_process_dies() {
     let (_dir, path) = folder();
     let mut other = start(&path);
     assert_eq!(first_word(&mut other), "open");

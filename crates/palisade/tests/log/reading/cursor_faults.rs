@@ -31,8 +31,9 @@ fn log_with_a_cursor(path: &std::path::Path) -> Wal {
     wal
 }
 
+/// An epoch with records, over many opens of the log and of its backup.
 #[test]
-fn a_head_at_the_base_of_an_epoch_with_records_lets_a_cursor_before_it_read_on() {
+fn a_head_at_an_epochs_base_lets_a_cursor_before_it_read_on() {
     let (_folder, path) = folder();
     let end = {
         let wal = log_with_a_cursor(&path);
@@ -56,7 +57,7 @@ fn a_head_at_the_base_of_an_epoch_with_records_lets_a_cursor_before_it_read_on()
 }
 
 #[test]
-fn a_truncated_position_stays_truncated_when_the_head_moves_above_it() {
+fn a_truncated_position_stays_truncated_below_a_later_head() {
     let (_folder, path, wal) = log_on_files(small());
     let lsns = fill(&wal, 10);
     let mut cursor = wal.create_cursor("one", None, u64::MAX).unwrap();

@@ -101,7 +101,7 @@ fn a_cursor_keeps_the_log_until_it_lags_too_much() {
 
 /// Protection: a cursor lags by records, and a crash leaves none between two epochs.
 #[test]
-fn a_cursor_that_has_all_records_does_not_lag_after_idle_crashes() {
+fn a_cursor_with_all_records_does_not_lag_after_idle_crashes() {
     let (_folder, path) = folder();
     let wal = small().open(&path).unwrap();
     fill(&wal, 0..10);
@@ -130,7 +130,7 @@ fn a_cursor_that_has_all_records_does_not_lag_after_idle_crashes() {
 
 /// Protection: a lag leaves out the LSNs that a crash skips, also if only a mark is before them.
 #[test]
-fn a_cursor_that_has_all_records_keeps_the_log_after_a_mark_and_a_crash() {
+fn a_cursor_with_all_records_keeps_the_log_after_mark_and_crash() {
     for closes in [false, true] {
         let (_folder, path) = folder();
         let mut wal = small().open(&path).unwrap();
@@ -158,7 +158,7 @@ fn a_cursor_that_has_all_records_keeps_the_log_after_a_mark_and_a_crash() {
 
 /// Protection: a cursor that has lost records lags by them, also when no record is left above it.
 #[test]
-fn a_cursor_that_lost_records_to_a_truncation_lags_also_in_later_epochs() {
+fn a_cursor_with_truncated_records_lags_in_later_epochs_too() {
     let (_folder, path) = folder();
     let wal = small().open(&path).unwrap();
     drop(wal.create_cursor("one", None, SEGMENT_BYTES / 2).unwrap());
@@ -176,7 +176,7 @@ fn a_cursor_that_lost_records_to_a_truncation_lags_also_in_later_epochs() {
 }
 
 #[test]
-fn a_cursor_that_keeps_nothing_reads_on_as_long_as_the_head_is_not_above_it() {
+fn a_cursor_that_keeps_nothing_reads_until_the_head_passes_it() {
     let (_folder, _, wal) = log_on_files(small());
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     let lsns = fill(&wal, 0..4 * RECORDS_PER_SEGMENT);
@@ -194,7 +194,7 @@ fn a_cursor_that_keeps_nothing_reads_on_as_long_as_the_head_is_not_above_it() {
 }
 
 #[test]
-fn a_record_that_was_peeked_at_is_not_returned_from_a_freed_file() {
+fn a_peeked_record_is_not_returned_from_a_freed_file() {
     let (_folder, _, wal) = log_on_files(small());
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     let lsns = fill(&wal, 0..4 * RECORDS_PER_SEGMENT);
@@ -205,7 +205,7 @@ fn a_record_that_was_peeked_at_is_not_returned_from_a_freed_file() {
 
 /// The pin is lost while the file is read.
 #[test]
-fn what_was_read_from_a_file_that_was_freed_meanwhile_is_not_returned() {
+fn a_record_read_from_a_file_freed_meanwhile_is_not_returned() {
     let (wal, log) = log_and_store();
     let lsns = fill(&wal, 0..4 * RECORDS_PER_SEGMENT);
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
@@ -241,7 +241,7 @@ fn damage_below_a_cursor_is_refused() {
 }
 
 #[test]
-fn what_is_confirmed_is_saved_with_the_next_state_also_after_a_drop() {
+fn the_next_state_has_what_a_cursor_confirmed_before_its_drop() {
     let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..10);
     let mut one = wal.create_cursor("one", None, u64::MAX).unwrap();
@@ -264,7 +264,7 @@ fn what_is_confirmed_is_saved_with_the_next_state_also_after_a_drop() {
 }
 
 #[test]
-fn a_cursor_above_a_truncation_of_the_suffix_says_so_until_it_seeks() {
+fn a_cursor_above_a_suffix_truncation_fails_until_it_seeks() {
     let (_folder, _, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..10);
     let mut cursor = wal.create_cursor("one", Some(lsns[4]), u64::MAX).unwrap();
@@ -290,7 +290,7 @@ fn a_cursor_above_a_truncation_of_the_suffix_says_so_until_it_seeks() {
 
 /// Between the end of an epoch and the base of the next one there is no record.
 #[test]
-fn a_cursor_at_the_end_of_an_epoch_reads_on_when_the_head_is_the_base_of_the_next() {
+fn a_cursor_at_an_epochs_end_survives_a_head_at_the_next_base() {
     let (_folder, path, wal) = log_on_files(small());
     let lsns = fill(&wal, 0..3);
     let names = ["keeps", "open", "other"];
@@ -327,7 +327,7 @@ fn a_cursor_at_the_end_of_an_epoch_reads_on_when_the_head_is_the_base_of_the_nex
 
 /// The next open forgets an epoch without records, and its base.
 #[test]
-fn a_cursor_at_the_base_of_an_empty_epoch_is_where_the_next_open_finds_it() {
+fn a_cursor_at_the_base_of_an_empty_epoch_survives_later_opens() {
     let (_folder, path, wal) = log_on_files(small());
     fill(&wal, 0..3);
     drop(wal);

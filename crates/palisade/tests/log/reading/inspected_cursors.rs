@@ -36,7 +36,7 @@ fn agreed(wal: &Wal, path: &std::path::Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_reader_beside_the_writer_sees_the_lags_that_the_writer_knows() {
+fn a_reader_beside_the_writer_sees_the_same_lags_as_the_writer() {
     let (_folder, path, wal) = log_on_files(small());
     assert_eq!(agreed(&wal, &path), []);
     let lsns = fill(&wal, 3 * RECORDS_PER_SEGMENT);
@@ -64,7 +64,7 @@ fn a_reader_beside_the_writer_sees_the_lags_that_the_writer_knows() {
 
 /// Protection: a lag counts from the first LSN that can have a record, for tools, too.
 #[test]
-fn a_cursor_that_has_all_records_does_not_lag_for_a_reader_beside_the_writer() {
+fn a_reader_sees_no_lag_of_a_cursor_that_has_all_records() {
     let (_folder, path, wal) = log_on_files(small());
     fill(&wal, 10);
     let mut cursor = wal.create_cursor("one", None, SEGMENT_BYTES / 2).unwrap();
@@ -86,7 +86,7 @@ fn a_cursor_that_has_all_records_does_not_lag_for_a_reader_beside_the_writer() {
 
 /// Protection: records that a truncation of the prefix removed count as lag, for tools, too.
 #[test]
-fn a_cursor_that_lost_records_lags_for_a_reader_beside_the_writer() {
+fn a_reader_sees_the_lag_of_a_cursor_that_lost_records() {
     let (_folder, path, wal) = log_on_files(small());
     drop(wal.create_cursor("one", None, SEGMENT_BYTES / 2).unwrap());
     fill(&wal, 2 * RECORDS_PER_SEGMENT);

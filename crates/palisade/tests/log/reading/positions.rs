@@ -49,7 +49,7 @@ fn the_base_of_an_epoch_that_stayed_empty_stays_a_position() {
 
 /// Exactly as long as the documents say: the bases of the head and of the running epoch count.
 #[test]
-fn a_base_is_a_position_over_fourteen_later_epochs_without_records() {
+fn a_base_stays_a_position_over_fourteen_later_empty_epochs() {
     let (_folder, path) = folder();
     open(&path).commit(b"before the head").unwrap();
     let wal = open(&path);

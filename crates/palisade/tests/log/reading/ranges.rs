@@ -76,8 +76,9 @@ fn a_batch_of_lsns_gives_their_records_in_the_callers_order() {
     }
 }
 
+/// Checks single records and both kinds of batches.
 #[test]
-fn the_last_record_is_found_behind_marks_padding_batches_and_truncations() {
+fn the_last_record_is_found_below_marks_padding_and_new_epochs() {
     let wal = log_in_memory(1 << 16, 1 << 14);
     let last = |wal: &Wal| wal.last_record().unwrap().map(RecordBuf::into_data);
     assert_eq!(last(&wal), None);
@@ -119,7 +120,7 @@ fn the_last_record_is_found_after_a_close_and_after_a_kill() {
 
 /// Protection: the search for the last record begins in the last segment, also before any write.
 #[test]
-fn the_last_record_of_a_log_that_was_just_opened_costs_its_last_segments() {
+fn after_an_open_the_last_record_costs_only_the_last_segments() {
     let store = FaultyLog::new(8 << 10);
     let wal = store.open(Options::new().buffer_bytes(8 << 10));
     for n in 0..200_u8 {
@@ -207,7 +208,7 @@ fn read_groups(count: usize, bytes: usize) -> Result<[u64; 2]> {
 
 /// Protection: the first read of a record is not longer than the ones before.
 #[test]
-fn a_batch_of_records_that_lie_apart_reads_little_more_than_them() -> Result<()> {
+fn a_batch_of_scattered_records_reads_little_more_than_them() -> Result<()> {
     let [_, bytes] = read_groups(1, 1000)?;
     assert!(bytes <= 4096 + 100 * framed_bytes(1000), "{bytes} bytes");
     Ok(())
@@ -240,7 +241,7 @@ fn an_iterator_waits_for_a_hole_only_where_it_lies() {
 }
 
 #[test]
-fn an_iterator_whose_rest_cannot_be_written_gives_the_error_once_at_that_place() {
+fn an_iterator_with_an_unwritable_rest_returns_the_error_once() {
     for (effect, kind) in
         [(Effect::NoSpace, ErrorKind::NoSpace), (Effect::Eio, ErrorKind::Poisoned)]
     {

@@ -26,7 +26,7 @@ fn beside_churn(read: impl Fn(&Wal) + Sync) {
 }
 
 #[test]
-fn an_iterator_beside_truncations_never_meets_a_released_segment() {
+fn an_iterator_beside_truncations_meets_no_released_segment() {
     beside_churn(|wal| {
         let mut records = wal.records().unwrap();
         let mut last = None;
@@ -39,7 +39,7 @@ fn an_iterator_beside_truncations_never_meets_a_released_segment() {
 }
 
 #[test]
-fn a_record_beside_truncations_is_there_or_truncated_and_nothing_else() {
+fn a_record_beside_truncations_is_either_there_or_truncated() {
     beside_churn(|wal| {
         let head = wal.head_lsn();
         match wal.get(head) {
@@ -65,7 +65,7 @@ fn a_tail_beside_truncations_goes_on_or_says_truncated() {
 }
 
 #[test]
-fn a_tail_that_has_only_passed_a_mark_survives_a_truncation_below_the_mark() {
+fn a_tail_past_a_mark_alone_survives_a_truncation_below_it() {
     let wal = log_in_memory(4096, 4096);
     let first = wal.commit(b"first").unwrap();
     let kept = wal.commit(b"kept").unwrap();

@@ -26,7 +26,7 @@ fn log() -> (tempfile::TempDir, std::path::PathBuf, Entries) {
 }
 
 #[test]
-fn every_record_is_replayed_once_in_order_after_a_kill_and_after_a_close() {
+fn every_record_is_replayed_once_in_order_after_a_kill_or_close() {
     let (_dir, path, records) = log();
     for closed in [false, true] {
         let (_copy, path) = copy_as_killed(&path);

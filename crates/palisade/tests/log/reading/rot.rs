@@ -30,7 +30,7 @@ fn follow_up_to(wal: &Wal, rotten: Lsn) {
 }
 
 #[test]
-fn a_bit_that_rots_under_an_open_log_is_found_by_every_kind_of_read() {
+fn every_kind_of_read_finds_bit_rot_under_an_open_log() {
     let (_dir, path, wal) = log_on_files(small());
     let lsns: Vec<Lsn> = (0..40_u8).map(|n| wal.commit(&[n; 200]).unwrap()).collect();
     let rotten = lsns[ROTTEN];

@@ -30,7 +30,7 @@ fn salvage_goes_on_behind_a_block_that_cannot_be_read() {
 }
 
 #[test]
-fn salvage_gives_everything_that_validates_and_names_what_it_skips() {
+fn salvage_returns_all_valid_records_and_names_what_it_skips() {
     for closed in [false, true] {
         let (_dir, path, records) = log(closed);
         assert_eq!(salvage(&path, None), (records.clone(), vec![]));

@@ -86,7 +86,7 @@ fn verify_looks_again_if_its_segments_were_recycled() {
 /// Protection: what `dump` prints validates as it is read; what is recycled meanwhile ends it with
 /// an error.
 #[test]
-fn dump_beside_a_writer_that_recycles_prints_records_in_order_and_nothing_else() {
+fn dump_beside_recycling_prints_only_records_and_in_order() {
     beside_a_writer(|path| {
         let mut records = Inspector::open(path).unwrap().records(None).unwrap();
         let mut last = None;

@@ -200,7 +200,7 @@ fn open(bad: &BadBlock, disk: &FaultDisk, copy: &SimDisk, verify: Verify, entrie
 }
 
 #[test]
-fn one_unreadable_block_anywhere_is_named_by_the_tools_and_torn_for_no_open() {
+fn tools_name_an_unreadable_block_and_no_open_takes_it_as_torn() {
     for is_closed in [false, true] {
         let (disk, entries) = log(is_closed);
         let sound = inspector(&without(&disk, &[]).1);
@@ -217,7 +217,7 @@ fn one_unreadable_block_anywhere_is_named_by_the_tools_and_torn_for_no_open() {
 }
 
 #[test]
-fn a_state_of_which_neither_copy_can_be_read_is_an_error_that_names_the_file() {
+fn two_unreadable_copies_of_the_state_fail_with_the_files_name() {
     let (disk, _) = log(true);
     let copies = [0, 4 * BLOCK].map(|from| BadBlock { file: "meta".into(), from });
     let (_copy, faulty) = without(&disk, &copies);

@@ -78,7 +78,7 @@ fn restored(disk: &Arc<dyn Disk>, from: RestoreFrom, to: Option<Lsn>) -> palisad
 
 /// Protection: an archive with one unreadable block gives what its other blocks hold.
 #[test]
-fn one_unreadable_block_of_an_archive_is_named_and_the_rest_is_restored() {
+fn an_unreadable_block_is_named_and_the_rest_is_restored() {
     let archived = Archived::new();
     let alone = RestoreFrom::archive("/archive");
     let sources = [

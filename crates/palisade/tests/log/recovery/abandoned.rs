@@ -106,7 +106,7 @@ fn check_that_it_waits(wal: &Wal, open: impl Fn() -> Result<Wal>, release: impl 
 }
 
 #[test]
-fn a_sync_a_write_and_a_save_that_run_end_before_the_log_is_free() {
+fn in_flight_syncs_writes_and_saves_end_before_the_log_is_free() {
     let commit: fn(&Wal) -> Result<()> = |wal| wal.commit(b"record").map(drop);
     let flush: fn(&Wal) -> Result<()> = |wal| wal.flush_to_os(wal.append(b"record")?.lsn());
     let save: fn(&Wal) -> Result<()> = |wal| wal.create_cursor("one", None, 0).map(drop);
@@ -126,7 +126,7 @@ fn a_sync_a_write_and_a_save_that_run_end_before_the_log_is_free() {
 }
 
 #[test]
-fn a_callback_for_a_released_segment_ends_before_the_log_is_free() {
+fn a_release_callback_ends_before_the_log_is_free() {
     let (callback, results, begins) = held();
     let (_dir, path, wal) = log_on_files(small().on_release(callback));
     while wal.append(&[7; 1000]).unwrap().lsn().as_u64() < 2 * SEGMENT_BYTES {}
@@ -146,7 +146,7 @@ fn a_callback_for_a_released_segment_ends_before_the_log_is_free() {
 
 /// In many rounds: whatever the threads do at that moment, all that they were promised is there.
 #[test]
-fn nothing_acknowledged_is_missing_after_an_abandonment_beside_committers() {
+fn an_abandonment_beside_committers_loses_nothing_acknowledged() {
     let (_dir, path, mut wal) = log_on_files(small());
     let mut promised = Vec::new();
     for round in 0..20_u8 {

@@ -58,7 +58,7 @@ fn all_damaged() -> Vec<Damaged> {
 }
 
 #[test]
-fn bytes_of_another_segment_or_log_are_refused_by_their_first_reader() {
+fn the_first_reader_refuses_bytes_of_another_segment_or_log() {
     for Damaged { path, lsns, by, _dir } in all_damaged() {
         let wal = small().open(&path).unwrap();
         assert!(wal.recovery_report().clean, "{by}");
@@ -125,7 +125,7 @@ fn full_verification_tools_and_unclean_opens_read_all_headers() {
 
 /// Appends go on behind the clean end: the open reads the header there.
 #[test]
-fn the_header_at_the_clean_end_and_segments_that_are_missing_are_refused_by_the_open() {
+fn an_open_refuses_a_bad_header_at_the_end_and_missing_segments() {
     let (_dir, path, lsns) = closed_log();
     let wal = small().open(&path).unwrap();
     let kept = lsns.iter().position(|lsn| lsn.segment(SEGMENT_BYTES) == 6).unwrap();
@@ -216,7 +216,7 @@ fn a_truncation_of_the_head_frees_segments_that_are_damaged() {
 }
 
 #[test]
-fn both_truncations_of_a_log_opened_by_its_list_leave_what_they_keep() {
+fn both_truncations_of_a_log_opened_by_its_list_keep_the_rest() {
     let (dir, path, lsns) = closed_log();
     let archive = dir.path().join("archive");
     let wal: Wal = small().on_release(Archive::open(&archive).unwrap()).open(&path).unwrap();
@@ -294,7 +294,7 @@ fn the_list_of_epochs_tells_what_all_headers_tell() {
 
 /// 111 fit. After a truncation of the prefix there is room again.
 #[test]
-fn a_log_of_more_epochs_than_the_list_has_room_for_is_opened_by_its_headers() {
+fn a_log_with_too_many_epochs_for_the_list_is_opened_by_headers() {
     let (_dir, path) = folder();
     let mut lsns = Vec::new();
     for run in 0..113_u8 {

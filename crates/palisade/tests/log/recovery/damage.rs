@@ -35,7 +35,7 @@ fn assert_names(error: &Error, path: &Path, segment: u64, lsn: Option<Lsn>) {
 }
 
 #[test]
-fn damage_below_the_floor_is_refused_with_its_segment_and_lsn_and_nothing_is_changed() {
+fn damage_below_the_floor_is_refused_and_names_segment_and_lsn() {
     let (_dir, path, lsns) = killed_log();
     let damaged = lsns[640];
     assert_eq!(damaged.segment(SEGMENT_BYTES), lsns[650].segment(SEGMENT_BYTES));
@@ -131,7 +131,7 @@ fn killed_with_mapped_buffer() -> (tempfile::TempDir, std::path::PathBuf, Vec<Ls
 }
 
 #[test]
-fn damage_below_the_floor_is_refused_though_the_ring_still_has_the_record() {
+fn damage_below_the_floor_is_refused_despite_the_log_buffer() {
     let (_dir, path, lsns) = killed_with_mapped_buffer();
     let (file, offset) = place_of(&path, lsns[5], SEGMENT_BYTES);
     flip(&file, offset + 30);
@@ -140,7 +140,7 @@ fn damage_below_the_floor_is_refused_though_the_ring_still_has_the_record() {
 }
 
 #[test]
-fn a_damaged_header_under_recovered_bytes_is_refused_though_the_ring_has_them() {
+fn a_damaged_header_of_buffered_bytes_is_refused() {
     let (_dir, path, lsns) = killed_with_mapped_buffer();
     let (file, _) = place_of(&path, lsns[0], SEGMENT_BYTES);
     flip(&file, 50);
@@ -148,7 +148,7 @@ fn a_damaged_header_under_recovered_bytes_is_refused_though_the_ring_has_them() 
 }
 
 #[test]
-fn a_log_whose_segments_are_all_gone_is_refused_where_the_head_proves_one() {
+fn a_log_without_segments_is_refused_if_its_head_proves_one() {
     let (_dir, path, wal) = log_on_files(small());
     let lsns: Vec<Lsn> = (0..1500).map(|_| wal.append(&[3; 100]).unwrap().lsn()).collect();
     wal.truncate_before(lsns[1200]).unwrap();
@@ -165,7 +165,7 @@ fn a_log_whose_segments_are_all_gone_is_refused_where_the_head_proves_one() {
 }
 
 #[test]
-fn a_damaged_segment_prepared_behind_a_clean_end_is_not_written_into() {
+fn a_damaged_segment_prepared_after_a_clean_end_is_not_written() {
     let (_dir, path, wal) = log_on_files(small());
     let kept: Vec<Lsn> = (0..500).map(|_| wal.append(&[1; 100]).unwrap().lsn()).collect();
     wal.sync().unwrap();

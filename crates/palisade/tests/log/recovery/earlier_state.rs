@@ -28,7 +28,7 @@ fn all_logs() -> [(TempDir, PathBuf, Entries); 2] {
 }
 
 #[test]
-fn a_repair_and_a_restore_keep_what_follows_an_earlier_clean_end() {
+fn a_repair_and_a_restore_keep_what_follows_an_old_clean_end() {
     for (_dir, path, records) in all_logs() {
         let (_copies, into) = folder();
         let from = records[70].0;
@@ -42,7 +42,7 @@ fn a_repair_and_a_restore_keep_what_follows_an_earlier_clean_end() {
 }
 
 #[test]
-fn a_view_ends_where_an_open_ends_a_log_with_an_earlier_clean_end() {
+fn a_view_past_an_old_clean_end_ends_where_an_open_does() {
     for (_dir, path, records) in all_logs() {
         let view = Inspector::open(&path).unwrap();
         assert!(view.end().unwrap() > records[usize::from(ALL) - 1].0);

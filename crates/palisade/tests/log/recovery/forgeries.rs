@@ -66,7 +66,7 @@ fn begun() -> (FaultyLog, Wal, Lsn, Vec<u8>) {
 /// Protection: a header's checksum covers its LSN and its epoch's seed. The thread that owned the
 /// range died before it published: recovery looks through its bytes for the next record.
 #[test]
-fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
+fn frames_forged_in_the_payload_of_a_hole_are_never_records() {
     let (store, wal, _, payload) = begun();
     let (begun, has_begun) = channel();
     let (go_on, may_go_on) = channel::<()>();
@@ -94,7 +94,7 @@ fn frames_forged_in_the_payload_of_a_hole_are_never_taken_for_records() {
 /// Protection: the same where the record that carries them is torn, and evidence is looked for in
 /// what follows: a forged frame is none.
 #[test]
-fn frames_forged_in_a_torn_record_are_neither_records_nor_evidence() {
+fn frames_forged_in_a_torn_record_are_no_records_or_evidence() {
     let (store, wal, at, payload) = begun();
     let torn = wal.append(&payload).unwrap().lsn();
     wal.flush_to_os(torn).unwrap();
@@ -128,7 +128,7 @@ fn a_record_that_holds_frames_comes_back_as_it_is() {
 
 /// Protection: a payload is stepped over as a whole, even where a frame in it would validate.
 #[test]
-fn a_record_that_holds_a_frame_for_its_very_place_comes_back_as_it_is() {
+fn a_record_with_a_frame_for_its_own_place_is_read_unchanged() {
     let (store, wal, ..) = begun();
     let state = store.inner.state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);

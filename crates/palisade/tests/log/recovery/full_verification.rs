@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::two_epochs::{damage, full, log, refused};
 
 #[test]
-fn full_verification_refuses_damage_anywhere_and_the_tail_alone_does_not_see_it() {
+fn full_verification_refuses_damage_that_a_tail_check_misses() {
     for closed in [false, true] {
         let (_dir, path, records) = log(closed);
         for index in [0, 1, 300, 699, 700, 900] {

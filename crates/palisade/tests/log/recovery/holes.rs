@@ -13,7 +13,7 @@ fn append(wal: &Wal, from: u8, to: u8) -> Entries {
 }
 
 #[test]
-fn a_hole_is_padded_in_the_same_boot_and_what_lies_behind_is_kept() {
+fn a_hole_is_padded_in_the_same_boot_and_what_follows_is_kept() {
     for len in [0, 1, 8, 100, 2000] {
         let (wal, store) = log_and_store();
         let mut expected = append(&wal, 0, 10);
@@ -37,7 +37,7 @@ fn a_hole_is_padded_in_the_same_boot_and_what_lies_behind_is_kept() {
 }
 
 #[test]
-fn what_recovery_kept_behind_a_hole_survives_loss_of_power_afterwards() {
+fn records_recovered_behind_a_hole_survive_a_later_power_loss() {
     let (wal, store) = log_and_store();
     with_a_hole(&wal, 100, |fill_it| {
         let expected = append(&wal, 0, 10);
@@ -73,7 +73,7 @@ fn two_holes_are_two_paddings() {
 }
 
 #[test]
-fn the_log_ends_at_a_hole_with_nothing_behind_and_after_loss_of_power() {
+fn a_hole_with_nothing_behind_or_after_power_loss_ends_the_log() {
     for power_is_lost in [false, true] {
         let (wal, store) = log_and_store();
         let expected = append(&wal, 0, 10);

@@ -59,7 +59,7 @@ const LIES: [u64; 8] =
     [1 << 40, (1 << 60) - 65_536, (1 << 60) - 1, 1 << 60, 1 << 63, u64::MAX - 65_535, u64::MAX, 7];
 
 #[test]
-fn numbers_in_the_state_that_no_log_can_have_are_refused_or_survived() {
+fn impossible_numbers_in_the_state_are_refused_or_survived() {
     let (_dir, path) = killed();
     let meta = path.join("meta");
     let genuine = fs::read(&meta).unwrap();

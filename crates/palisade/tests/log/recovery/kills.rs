@@ -16,7 +16,7 @@ fn append(wal: &Wal, count: u32) -> Entries {
 }
 
 #[test]
-fn records_that_only_the_buffer_held_are_replayed_after_a_kill_and_durable_then() {
+fn after_a_kill_buffered_records_are_replayed_and_made_durable() {
     let (wal, store) = log_and_store();
     let expected = append(&wal, 50);
     assert_eq!(wal.stats().writes, 0, "all of it has to be in the buffer only");
@@ -29,8 +29,9 @@ fn records_that_only_the_buffer_held_are_replayed_after_a_kill_and_durable_then(
     assert_eq!(contents(&wal), expected, "what was reported never shrinks");
 }
 
+/// Checks also that `appends_survive_kill` is false.
 #[test]
-fn a_heap_buffer_says_that_it_keeps_nothing_and_keeps_what_was_flushed() {
+fn a_kill_with_a_heap_buffer_keeps_only_what_was_flushed() {
     let (_dir, path, wal) = log_on_files(heap());
     assert!(!wal.stats().appends_survive_kill);
     assert!(!wal.recovery_report().appends_survive_kill);
@@ -45,7 +46,7 @@ fn a_heap_buffer_says_that_it_keeps_nothing_and_keeps_what_was_flushed() {
 /// Evidence that claims too much would make a torn log look damaged, and refuse it: the second
 /// half of a padding that crosses a segment end is the place where that is easily done.
 #[test]
-fn a_padding_across_a_segment_end_claims_no_more_than_was_durable() {
+fn padding_across_a_segment_end_claims_only_what_was_durable() {
     let store = FaultyLog::with_buffer(4096, BufferKind::Heap);
     let wal = store.open(Options::new().buffer_bytes(4096));
     let kept = wal.commit(&[1; 1000]).unwrap();
@@ -158,7 +159,7 @@ fn kill_under_load(keeps_buffer: bool, power_is_lost: bool) {
 }
 
 #[test]
-fn kills_and_losses_of_power_under_load_lose_nothing_that_was_promised() {
+fn kills_and_power_losses_under_load_lose_nothing_promised() {
     for (keeps_buffer, power_is_lost) in [(true, false), (false, false), (true, true)] {
         (0..20).for_each(|_| kill_under_load(keeps_buffer, power_is_lost));
     }

@@ -113,7 +113,7 @@ fn left(path: &Path, number: u64) -> (Lsn, Vec<u64>, usize) {
 
 /// Protection: the same, where a header is damaged, too.
 #[test]
-fn a_damaged_header_in_a_log_without_its_meta_file_hides_no_segment() {
+fn a_damaged_header_hides_no_segment_of_a_log_without_meta() {
     let (_dir, path, _) = log(0);
     fs::remove_file(path.join("meta")).unwrap();
     // Another segment of the epoch tells what its records begin with.
@@ -130,7 +130,7 @@ fn a_damaged_header_in_a_log_without_its_meta_file_hides_no_segment() {
 
 /// Protection: segments of another log, and files that are none, have no word in it.
 #[test]
-fn strangers_do_not_tell_the_state_of_a_log_without_its_meta_file() {
+fn foreign_files_do_not_change_the_state_read_without_meta() {
     let (_dir, path, head) = log(700);
     let (_other, other, _) = log(700);
     let wal = heap().open(&other).unwrap();

@@ -5,7 +5,7 @@ use crate::prelude::*;
 
 /// The ring may have what the segments lack: a failure to read it is not a ring without records.
 #[test]
-fn a_buffer_that_cannot_be_read_now_is_not_taken_for_an_empty_one() {
+fn an_unreadable_log_buffer_is_not_taken_for_an_empty_one() {
     let disk = SimDisk::new(1);
     let wal = open(&disk);
     assert!(wal.stats().appends_survive_kill);

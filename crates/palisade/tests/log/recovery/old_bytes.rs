@@ -90,7 +90,7 @@ fn a_spare_with_a_torn_header_and_old_records_adds_none() {
 /// that lies, the name of a recycled file can be durable before its header is. The open cannot tell
 /// this from a damaged segment with acknowledged records.
 #[test]
-fn a_named_segment_with_a_torn_header_over_old_records_is_refused() {
+fn a_segment_with_a_torn_header_over_old_records_is_refused() {
     let (_dir, path, old, count) = killed();
     let header = fs::read(segment(&path, 3)).unwrap();
     let ahead = (4..).find(|number| !segment(&path, *number).exists()).unwrap();
@@ -113,7 +113,7 @@ fn assert_refused(path: &Path, number: u64) {
 /// Protection: the same where half a header has the right number over the fields of an earlier run:
 /// the header's checksum. Taken for one, it would say that all before it was truncated.
 #[test]
-fn a_named_segment_with_half_a_header_over_an_earlier_run_is_refused() {
+fn a_segment_with_half_a_header_over_an_earlier_run_is_refused() {
     let (_dir, path) = folder();
     let wal = heap().open(&path).unwrap();
     append(&wal, 0..PER_SEGMENT, RECORD_BYTES);

@@ -127,7 +127,7 @@ fn synced_once(is_dropped: bool) -> (TempDir, PathBuf) {
 /// Protection: names become durable in the order of the segments, headers before names. So a
 /// segment that is missing below another one, or has no header, was lost later.
 #[test]
-fn a_segment_that_is_missing_or_headless_is_refused_though_nothing_proves_a_sync() {
+fn without_proof_of_a_sync_a_lost_segment_or_header_is_refused() {
     let (_dir, path) = synced_once(false);
     for number in 0..3 {
         refused_as_corrupt(&path, number, |copy| fs::remove_file(segment(copy, number)).unwrap());
@@ -173,7 +173,7 @@ fn swapped_segments_are_refused() {
 
 /// Protection: the same with their headers right: the records' checksums cover their LSNs.
 #[test]
-fn segments_with_swapped_bodies_never_give_a_record_twice_or_out_of_place() {
+fn segments_with_swapped_bodies_return_no_record_out_of_place() {
     let (_dir, path) = killed_log();
     let (last, before) =
         (fs::read(segment(&path, 3)).unwrap(), fs::read(segment(&path, 2)).unwrap());
@@ -247,7 +247,7 @@ fn files_on(disk: &MemDisk) -> Vec<(String, Vec<u8>)> {
 
 /// Protection: the look for a memory file system comes before recovery moves the end of the log.
 #[test]
-fn a_mapped_buffer_without_a_memory_file_system_is_refused_and_nothing_is_changed() {
+fn a_mapped_buffer_without_a_memory_file_system_is_refused() {
     let mapped = Options::new().segment_bytes(64 << 10).buffer(BufferKind::Mapped);
     let disk = MemDisk::new().without_buffers().without_threads();
     let open = || mapped.open_on(Arc::new(disk.clone()), "/log");

@@ -2,7 +2,7 @@
 //! log; what it gives up never comes back, and its LSNs are not used again.
 
 use palisade::inspect::BufferPlace;
-use palisade::{EndCause, RepairReport, RepairStep};
+use palisade::{CopyStep, EndCause, RepairReport};
 
 use crate::prelude::*;
 use crate::two_epochs::{damage, damage_header, full, log, refused, salvage};
@@ -89,7 +89,7 @@ fn lose(path: &Path, records: &[(Lsn, Vec<u8>)], index: usize) {
 }
 
 #[test]
-fn a_repair_ends_the_log_at_the_first_bad_place_and_nothing_comes_back() {
+fn a_repair_ends_the_log_at_the_first_bad_place_for_good() {
     for closed in [false, true] {
         let (_dir, path, records) = log(closed);
         for index in [0, 1, 300, 699, 700, 701, 1398] {
@@ -114,8 +114,9 @@ fn the_lowest_of_several_bad_places_counts() {
     assert_eq!(contents(&full().open(&into).unwrap()), records[..60]);
 }
 
+/// Checks headers within an epoch: the others of the epoch have what they had.
 #[test]
-fn a_missing_segment_is_a_bad_place_and_a_damaged_header_within_an_epoch_is_none() {
+fn a_missing_segment_is_a_bad_place_and_a_damaged_header_is_not() {
     let (_dir, path, records) = log(false);
     let end = first_bad(&path, Lsn::new(1 << 59));
     for lsn in [records[400].0, records[1100].0, records[1399].0] {
@@ -251,7 +252,7 @@ fn a_head_at_the_end_of_an_epoch_moves_up_to_the_next() {
 /// Where an epoch ended is known from the header of the next one alone: without it, records that a
 /// truncation removed could not be told from the log's own.
 #[test]
-fn without_the_header_that_says_where_an_epoch_ended_nothing_below_is_kept() {
+fn without_the_header_after_an_epoch_nothing_below_is_kept() {
     let (_dir, path, wal) = log_on_files(small());
     let lsns: Vec<Lsn> = (0..300).map(|_| wal.append(&[1; 1000]).unwrap().lsn()).collect();
     wal.truncate_after(lsns[20]).unwrap();
@@ -278,7 +279,7 @@ fn without_the_header_that_says_where_an_epoch_ended_nothing_below_is_kept() {
 
 /// The header's own place would give up all records of its segment and above.
 #[test]
-fn verification_of_a_damaged_header_proposes_the_lsn_that_keeps_every_record() {
+fn the_proposed_lsn_for_a_damaged_header_keeps_every_record() {
     for closed in [false, true] {
         let (_dir, path, records) = log(closed);
         damage_header(&path, records[1000].0);
@@ -292,7 +293,7 @@ fn verification_of_a_damaged_header_proposes_the_lsn_that_keeps_every_record() {
 
 /// The list of a closed log says what the header said.
 #[test]
-fn a_closed_log_that_lost_the_header_of_an_epochs_first_segment_keeps_everything() {
+fn a_closed_log_without_an_epochs_first_header_keeps_everything() {
     let (_dir, path, records) = log(true);
     damage_header(&path, records[700].0);
     let end = first_bad(&path, Lsn::new(1 << 59));
@@ -383,8 +384,8 @@ fn a_repair_reports_how_far_each_step_has_come() {
     let wal = options.open(&path).unwrap();
     let lsns: Vec<Lsn> = (0..30).map(|_| wal.append(&[7; 500_000]).unwrap().lsn()).collect();
     wal.close().unwrap();
-    let mut steps: Vec<(RepairStep, u64)> = Vec::new();
-    let mut note = |progress: palisade::RepairProgress| {
+    let mut steps: Vec<(CopyStep, u64)> = Vec::new();
+    let mut note = |progress: palisade::CopyProgress| {
         assert!(progress.done <= progress.total, "{progress:?}");
         let before = steps.iter().rfind(|(step, _)| *step == progress.step);
         assert!(before.is_none_or(|(_, done)| *done <= progress.done), "{progress:?}");
@@ -393,10 +394,10 @@ fn a_repair_reports_how_far_each_step_has_come() {
     let plan = Repair::plan(&path, lsns[15], &mut note).unwrap();
     let (_into_dir, into) = folder();
     let report = plan.write(&into, &mut note).unwrap();
-    for step in [RepairStep::Check, RepairStep::Count, RepairStep::Copy] {
+    for step in [CopyStep::Check, CopyStep::Count, CopyStep::Copy] {
         assert!(steps.iter().any(|(of, _)| *of == step), "{step:?}: {steps:?}");
     }
-    assert_eq!(steps.last(), Some(&(RepairStep::Copy, report.end.as_u64())));
+    assert_eq!(steps.last(), Some(&(CopyStep::Copy, report.end.as_u64())));
 }
 
 #[test]

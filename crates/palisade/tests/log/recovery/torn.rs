@@ -30,7 +30,7 @@ fn killed(committed: u64, more: u64) -> (TempDir, PathBuf, Vec<Lsn>, Lsn) {
 /// Protection: a record counts only if its payload's checksum holds, and the floor is where the
 /// last sync was. M1: garbage from the first unsynced byte on, at any length, to the page's end.
 #[test]
-fn a_last_page_that_was_half_persisted_with_garbage_costs_no_committed_record() {
+fn garbage_in_the_last_page_costs_no_committed_record() {
     const COMMITTED: u64 = 40;
     let (_dir, path, places, durable) = killed(COMMITTED, 20);
     let frame = framed_bytes(90);
@@ -66,7 +66,7 @@ fn a_record_whose_payload_is_half_garbage_is_not_there() {
 /// Protection: every change of the state writes both copies, and clears the clean flag in both
 /// before the open returns.
 #[test]
-fn a_bit_flip_in_one_copy_of_meta_after_a_clean_close_and_a_reopen_drops_nothing() {
+fn a_bit_flip_in_one_meta_copy_after_a_clean_open_drops_nothing() {
     let (_dir, path, wal) = log_on_files(heap());
     let commit = |wal: &Wal, number| wal.commit(&record(number, 90)).map(drop).unwrap();
     (0..30).for_each(|number| commit(&wal, number));

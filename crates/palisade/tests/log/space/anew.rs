@@ -91,7 +91,7 @@ fn an_archive_goes_on_when_the_log_begins_anew() {
 
 /// With the head's segment its epoch is lost, and what lay in it below the head.
 #[test]
-fn an_archive_says_where_a_log_began_anew_and_what_was_before_is_not_known() {
+fn an_archive_reports_a_gap_where_a_log_began_anew() {
     for head in heads() {
         let (head, lost) = begin_anew(head, Damage::Missing);
         let place = base_of(lost.before[head].0);
@@ -132,7 +132,7 @@ fn what_lies_behind_a_gap_in_an_archive_is_read_from_there() {
 /// The run before the lost one is archived and released: it ended with its segment at the head,
 /// or the head is where a run began that stayed empty.
 #[test]
-fn an_archive_goes_on_when_no_file_is_left_of_the_run_before_the_lost_one() {
+fn an_archive_goes_on_without_a_file_of_the_run_before_the_loss() {
     for is_empty_run in [false, true] {
         let (dir, path) = folder();
         let archive = dir.path().join("archive");

@@ -45,7 +45,7 @@ fn assert_kept_from(archive: &Path, expected: &Entries) {
 }
 
 #[test]
-fn released_segments_are_read_from_the_archive_across_runs_and_truncations() {
+fn released_segments_stay_readable_across_runs_and_truncations() {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let mut expected = Entries::new();
@@ -97,7 +97,7 @@ fn what_cannot_be_archived_stays_in_the_log_until_it_can() {
 
 /// Protection: a folder that is not the log's archive gets none of the later segments.
 #[test]
-fn an_empty_folder_does_not_go_on_with_an_archive_that_is_elsewhere() {
+fn an_empty_folder_does_not_continue_a_moved_archive() {
     let (dir, path, archive, wal, mut expected) = with_sixty_records();
     wal.truncate_before(expected[20].0).unwrap();
     drop(wal);
@@ -138,7 +138,7 @@ fn an_empty_folder_does_not_go_on_with_an_archive_that_is_elsewhere() {
 
 /// A program that takes the archived segments away leaves the file that says whose archive it is.
 #[test]
-fn an_archive_goes_on_when_its_segments_or_its_owner_file_were_taken_away() {
+fn an_archive_goes_on_without_its_segments_or_its_owner_file() {
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     wal.truncate_before(expected[20].0).unwrap();
     let owner = archive.join(format!("archive-of-{}", wal.uuid()));
@@ -161,7 +161,7 @@ fn an_archive_goes_on_when_its_segments_or_its_owner_file_were_taken_away() {
 
 /// Its first epoch had no records, so its number is not that of the log's first segment.
 #[test]
-fn the_first_segment_with_records_begins_an_archive_wherever_the_log_begins() {
+fn an_archive_begins_at_the_first_segment_with_records() {
     for begin in [Lsn::ZERO, Lsn::new(7 * SEGMENT_BYTES)] {
         let (dir, path) = folder();
         let archive = dir.path().join("archive");
@@ -294,7 +294,7 @@ fn an_archive_of_another_log_is_refused_and_left_as_it_is() {
 
 /// Each of the two has seen an empty folder, and a file that it may not replace.
 #[test]
-fn two_logs_that_began_with_one_archive_do_not_replace_each_others_segments() {
+fn two_logs_with_one_archive_never_replace_each_others_segments() {
     let (dir, path) = folder();
     let archive = dir.path().join("archive");
     let other_path = dir.path().join("other");
@@ -371,7 +371,7 @@ fn a_segment_whose_file_is_too_short_is_damaged_in_the_archive() {
 }
 
 #[test]
-fn an_archive_that_gives_errors_keeps_segments_and_nobody_from_opening() {
+fn a_failing_archive_keeps_segments_and_does_not_block_opens() {
     let (_dir, path, archive, wal, expected) = with_sixty_records();
     // A file that cannot be read.
     let (first, _) = place_of(&archive, Lsn::ZERO, SEGMENT_BYTES);
@@ -420,7 +420,7 @@ fn an_archive_may_lie_in_the_logs_folder() {
 }
 
 #[test]
-fn truncated_records_are_in_no_archive_though_the_header_that_says_so_rots() {
+fn a_damaged_header_brings_no_truncated_record_into_the_archive() {
     // In the run that began the epoch, and in one that found it.
     for reopens in [false, true] {
         truncate_then_rot(reopens);
@@ -449,7 +449,7 @@ fn truncate_then_rot(reopens: bool) {
 /// Protection: an open frees the segments of an empty epoch, which lie above others that are still
 /// to be archived.
 #[test]
-fn dead_ranges_below_what_an_open_frees_are_kept() {
+fn discarded_ranges_below_what_an_open_frees_are_kept() {
     watch();
     for truncates in [false, true] {
         let dir = tempfile::tempdir().unwrap();

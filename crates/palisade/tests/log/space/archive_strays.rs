@@ -40,7 +40,7 @@ fn restored(dir: &TempDir, from: RestoreFrom) -> palisade::Result<(Entries, Vec<
 
 /// Protection: the log is whole, so nothing sends its user to a repair.
 #[test]
-fn a_stray_file_in_a_released_segments_place_is_no_damage_to_the_log() {
+fn a_stray_file_in_place_of_a_segment_is_no_damage_to_the_log() {
     let (_dir, path, archive, wal, records) = with_one_archived();
     let (_other, others) = of_another_log();
     let wrong: [(Vec<u8>, ErrorKind); 5] = [
@@ -124,7 +124,7 @@ fn a_restore_finds_its_logs_segments_among_more_of_another() {
 
 /// A copy of a segment in use ends before the segment's records do.
 #[test]
-fn a_segment_in_use_that_was_copied_into_the_archive_is_restored_from_the_log() {
+fn a_segment_copied_while_in_use_is_restored_from_the_log() {
     for more in [0, 2, 30] {
         let (dir, path, archive, wal, mut records) = with_one_archived();
         wal.sync().unwrap();
@@ -154,7 +154,7 @@ fn a_segment_in_use_that_was_copied_into_the_archive_is_restored_from_the_log() 
 
 /// Protection: an older copy of the log does not end what the archive had, whatever rots there.
 #[test]
-fn an_archived_segment_that_rots_is_not_replaced_by_a_shorter_one() {
+fn a_damaged_archived_segment_is_not_replaced_by_a_shorter_one() {
     let (dir, path, archive, wal, mut records) = with_one_archived();
     let backup = dir.path().join("backup");
     wal.backup_to(&backup).unwrap();

@@ -104,7 +104,7 @@ fn the_head_survives_a_kill_before_the_files_are_freed() {
 }
 
 #[test]
-fn an_error_of_a_release_reaches_who_waits_and_a_later_truncation_tries_again() {
+fn a_waiter_gets_a_release_error_and_a_later_truncation_retries() {
     let (_folder, path, wal, results, _begins) = log_with_held();
     let [second, _] = fill(&wal);
     results.send(Err(Error::new(ErrorKind::Locked, "the bucket is busy"))).unwrap();
@@ -118,8 +118,9 @@ fn an_error_of_a_release_reaches_who_waits_and_a_later_truncation_tries_again() 
     assert!(!segment(&path, 0).exists());
 }
 
+/// Checks that the next truncation frees what the release has not freed.
 #[test]
-fn what_has_not_begun_when_the_log_ends_is_closed_and_the_next_truncation_frees_it() {
+fn a_queued_release_is_closed_at_the_end_and_left_to_the_next() {
     let (_folder, path, wal, results, begins) = log_with_held();
     let (third, first, last) = two_releases(&wal, &begins);
     drop(wal);

@@ -8,7 +8,7 @@ fn open(path: &Path) -> Wal {
 }
 
 #[test]
-fn a_backup_has_the_records_from_the_head_to_the_end_and_goes_on_above() {
+fn a_backup_has_all_records_from_head_to_end_and_goes_on_above() {
     let (dir, _path, wal) = log_on_files(small());
     let backup = dir.path().join("backup");
     let mut records = append_bytes(&wal, 0..40, 4000);
@@ -47,7 +47,7 @@ fn a_log_without_records_has_a_backup() {
 }
 
 #[test]
-fn a_backup_beside_writers_and_truncations_has_exactly_the_records_of_its_range() {
+fn a_backup_beside_writers_has_exactly_the_records_of_its_range() {
     let (dir, _path, wal) = log_on_files(small());
     let mut all = append_bytes(&wal, 0..50, 4000);
     let is_done = AtomicBool::new(false);
@@ -107,7 +107,7 @@ fn backup_while(during: impl Fn(&Wal) + Send + Sync + 'static) -> (Wal, FaultDis
 }
 
 #[test]
-fn a_backup_of_which_records_are_truncated_meanwhile_is_given_up_and_leaves_nothing() {
+fn a_backup_of_records_truncated_meanwhile_leaves_nothing() {
     for kept in [5, 30, 58] {
         let (wal, disk, below) = backup_while(move |wal| {
             let records = contents(wal);
@@ -159,7 +159,7 @@ fn a_damaged_frame_ends_a_backup_and_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_that_must_not_take_a_backup_is_refused_and_left_as_it_is() {
+fn a_folder_unfit_for_a_backup_is_refused_unchanged() {
     let (dir, path, wal) = log_on_files(small());
     append_bytes(&wal, 0..10, 4000);
     wal.sync().unwrap();
@@ -177,7 +177,7 @@ fn a_folder_that_must_not_take_a_backup_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_backup_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
+fn power_loss_at_any_call_of_a_backup_leaves_no_or_a_whole_log() {
     watch();
     let (mut left, mut is_done, mut call) = (Left::default(), false, 0);
     while !is_done {
@@ -201,7 +201,7 @@ fn a_backup_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
 }
 
 #[test]
-fn a_hold_keeps_the_segments_from_its_lsn_on_until_it_is_dropped() {
+fn a_hold_keeps_the_segments_from_its_lsn_on_until_its_drop() {
     let (_dir, path, wal) = log_on_files(small());
     let records = append_bytes(&wal, 0..60, 4000);
     let held = records[20].0;

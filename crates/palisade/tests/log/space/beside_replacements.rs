@@ -153,7 +153,7 @@ fn beside_changes(
 }
 
 #[test]
-fn a_backup_beside_changes_is_a_state_with_all_that_was_acknowledged() {
+fn a_backup_beside_changes_has_all_that_was_acknowledged() {
     beside_changes("backups", true, |history, _| {
         let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
         history.wal.backup_on(Arc::clone(&disk), "/backup")?;
@@ -163,7 +163,7 @@ fn a_backup_beside_changes_is_a_state_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn a_hold_beside_changes_has_a_state_with_all_that_was_acknowledged() {
+fn a_hold_beside_changes_has_all_that_was_acknowledged() {
     beside_changes("holds", false, |history, _| {
         let hold = history.wal.hold(history.below[BELOW - 1])?;
         numbers_until_error(hold.records()?)
@@ -171,7 +171,7 @@ fn a_hold_beside_changes_has_a_state_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn an_iterator_beside_changes_has_a_state_with_all_that_was_acknowledged() {
+fn an_iterator_beside_changes_has_all_that_was_acknowledged() {
     beside_changes("iterators", true, |history, _| numbers_until_error(history.wal.records()?));
     beside_changes("ranges", false, |history, _| {
         numbers_until_error(history.wal.range(history.below[BELOW - 1]..)?)
@@ -179,7 +179,7 @@ fn an_iterator_beside_changes_has_a_state_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn a_tail_beside_changes_has_a_state_with_all_that_was_acknowledged() {
+fn a_tail_beside_changes_has_all_that_was_acknowledged() {
     beside_changes("tails", false, |history, _| {
         let mut tail = history.wal.tail_from(history.below[BELOW - 1])?;
         let mut numbers = Vec::new();
@@ -191,14 +191,14 @@ fn a_tail_beside_changes_has_a_state_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn another_process_beside_changes_reads_a_state_with_all_that_was_acknowledged() {
+fn another_process_beside_changes_has_all_acknowledged_records() {
     beside_changes("foreign readers", false, |_, disk| {
         numbers_until_error(Inspector::open_on(Arc::clone(disk), "/log")?.records(None)?)
     });
 }
 
 #[test]
-fn while_a_replacement_waits_for_the_device_the_log_is_as_it_was() {
+fn the_log_is_unchanged_while_a_replacement_waits_for_the_disk() {
     for calls in [MAKE_SEGMENT, NAME_SEGMENT, SAVE_STATE] {
         let (wal, store) = new_log(SEGMENT_BYTES, small());
         let mut records = append_bytes(&wal, 0..5, 100);
@@ -312,7 +312,7 @@ fn a_replacement_at_any_call_of_another_process_hides_no_record() {
 /// The reader has returned records that the writer removes, or the head moves over what it has not
 /// returned: it does not end as if the log did.
 #[test]
-fn a_truncation_at_any_call_of_another_process_is_no_end_of_the_log() {
+fn a_truncation_at_any_call_of_a_foreign_reader_is_not_the_end() {
     for replaces in [false, true] {
         let mut truncated = 0;
         for call in 0..200 {

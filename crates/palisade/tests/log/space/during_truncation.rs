@@ -69,7 +69,7 @@ fn a_head_above_a_truncation_acknowledges_nothing() {
 }
 
 #[test]
-fn readers_under_way_get_truncated_if_the_head_has_passed_the_truncation() {
+fn readers_get_truncated_if_the_head_has_passed_the_truncation() {
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
     for n in 0..20 {
@@ -90,7 +90,7 @@ fn readers_under_way_get_truncated_if_the_head_has_passed_the_truncation() {
 }
 
 #[test]
-fn a_tail_gets_what_is_kept_below_a_truncation_that_the_head_has_passed() {
+fn a_tail_gets_what_is_kept_below_a_truncation_below_the_head() {
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let first = wal.commit(b"first").unwrap();
     let mut tail = wal.tail().unwrap();
@@ -210,7 +210,7 @@ fn an_overtaken_truncation_of_the_head_succeeds() {
 
 /// The last record of a segment ends where the next epoch begins.
 #[test]
-fn a_tail_that_gave_the_last_record_of_a_segment_says_that_it_was_truncated() {
+fn a_tail_gets_truncated_after_the_last_record_of_a_segment() {
     let (wal, _) = new_log(SEGMENT_BYTES, options());
     let kept = wal.append(b"kept").unwrap().lsn();
     let mut tail = wal.tail().unwrap();

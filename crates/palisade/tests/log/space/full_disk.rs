@@ -75,12 +75,12 @@ fn loses_nothing(op: Calls) {
 }
 
 #[test]
-fn a_write_without_space_loses_nothing_and_the_same_epoch_goes_on() {
+fn a_write_without_space_loses_nothing_and_keeps_the_epoch() {
     loses_nothing(WRITE);
 }
 
 #[test]
-fn a_segment_that_cannot_be_made_loses_nothing_and_the_same_epoch_goes_on() {
+fn a_segment_without_space_loses_nothing_and_keeps_the_epoch() {
     loses_nothing(MAKE_SEGMENT);
 }
 
@@ -178,7 +178,7 @@ fn a_close_that_found_no_space_can_be_repeated() {
 }
 
 #[test]
-fn an_open_without_space_changes_nothing_that_counts_and_works_later() {
+fn an_open_without_space_loses_nothing_and_succeeds_later() {
     let (store, wal, expected) = nearly_full_segment();
     drop(wal);
     for op in [MAKE_SEGMENT, MAKE_BUFFER, SAVE_STATE] {

@@ -33,7 +33,7 @@ fn commit_until_refused(wal: &Wal, from: u64) -> (u64, palisade::Error) {
 
 /// Protection: what could not be opened was not written to either.
 #[test]
-fn a_lack_of_file_descriptors_poisons_nothing_and_ends_with_the_lack() {
+fn a_lack_of_file_descriptors_is_temporary_and_poisons_nothing() {
     in_a_process(|path| {
         let wal = options().open(path).unwrap();
         let mut next = 0;
@@ -80,7 +80,7 @@ fn a_truncation_that_lacks_a_file_descriptor_changes_nothing() {
 
 /// Protection: a write beyond the limit would end the process, so none is begun.
 #[test]
-fn a_limit_to_the_length_of_files_is_an_error_and_not_the_end_of_the_process() {
+fn a_file_size_limit_is_an_error_and_does_not_end_the_process() {
     in_a_process(|path| {
         let parent = path.parent().unwrap();
         let empty = parent.join("empty");
@@ -115,7 +115,7 @@ fn a_limit_to_the_length_of_files_is_an_error_and_not_the_end_of_the_process() {
 /// Protection: the log buffer and the space that is reserved are files, too, and longer than a
 /// segment.
 #[test]
-fn a_limit_to_the_length_of_files_keeps_the_buffer_and_the_reserve_below_it() {
+fn a_file_size_limit_bounds_the_log_buffer_and_the_reserve() {
     in_a_process(|path| {
         let options = Options::new().segment_bytes(64 << 10).buffer_bytes(1 << 20);
         let before = lower(Resource::Fsize, SEGMENT_FILE_BYTES);
@@ -150,7 +150,7 @@ fn a_limit_to_the_length_of_files_keeps_the_buffer_and_the_reserve_below_it() {
 /// Protection: an open that has to move the end of the log into new files, under a limit that has
 /// been lowered since they were made.
 #[test]
-fn a_limit_to_the_length_of_files_refuses_a_recovery_and_changes_nothing() {
+fn a_file_size_limit_refuses_a_recovery_and_changes_nothing() {
     in_a_process(|path| {
         let wal = options().open(path).unwrap();
         for number in 0..1000 {
@@ -173,7 +173,7 @@ fn a_limit_to_the_length_of_files_refuses_a_recovery_and_changes_nothing() {
 /// Protection: the open has to return an error, lose no record and let the log be opened again.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_log_buffer_that_gets_no_memory_refuses_the_open_and_loses_nothing() {
+fn an_open_without_memory_for_the_log_buffer_loses_nothing() {
     const BUFFER_BYTES: usize = 1 << 30;
     in_a_process(|path| {
         let new = path.parent().unwrap().join("new");

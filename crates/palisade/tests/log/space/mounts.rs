@@ -16,10 +16,10 @@ fn run(program: &str, args: &[&str]) -> bool {
 /// Protection: nothing is archived below the mount point of a disk that is gone, by the process
 /// that had it or by a later one.
 #[test]
-fn an_archive_whose_disk_was_unmounted_is_not_continued_below_the_mount_point() {
+fn an_unmounted_archive_is_not_continued_below_the_mount_point() {
     let Some(path) = given_folder() else {
         let test = "space::mounts::\
-                    an_archive_whose_disk_was_unmounted_is_not_continued_below_the_mount_point";
+                    an_unmounted_archive_is_not_continued_below_the_mount_point";
         let (_dir, path) = folder();
         if !run_with_own_mounts(test, &path) {
             println!("skipped: mounts of this process's own need root and `unshare`");

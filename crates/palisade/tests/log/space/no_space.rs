@@ -115,7 +115,7 @@ fn run_without_space_at(call: u64, disk: &SimDisk) -> Option<(String, bool)> {
 /// what is no lack of space that a caller can wait for: in the sync of records, which has lost
 /// them; in a truncation whose segment may have its name.
 #[test]
-fn no_space_at_any_call_then_space_again_loses_nothing_and_the_log_goes_on() {
+fn lack_of_space_at_any_call_loses_nothing_and_the_log_goes_on() {
     for new in [SimDisk::new, |seed| SimDisk::new(seed).copy_on_write()] {
         let mut survived: BTreeSet<String> = BTreeSet::new();
         for call in 0.. {
@@ -159,8 +159,8 @@ fn freeing_calls(disk: &SimDisk) -> Vec<u64> {
     trace[saved + 2..].iter().filter(frees).map(|call| index(call).expect("a call")).collect()
 }
 
-/// Protection: what an open cannot free of a dead range on a full disk keeps nobody from opening
-/// the log. It is freed once the head is above it.
+/// Protection: what an open cannot free of a discarded range on a full disk keeps no process from
+/// opening the log. It is freed once the head is above it.
 #[test]
 fn what_a_full_disk_cannot_free_keeps_nobody_from_opening() {
     let disk = with_dead_segments();

@@ -78,7 +78,7 @@ fn first_of(lsns: &[Lsn], number: u64) -> Lsn {
 }
 
 #[test]
-fn the_callback_gets_the_bytes_of_each_released_segment_in_order() {
+fn the_callback_gets_each_released_segments_bytes_in_order() {
     let (_dir, path, noted, wal, lsns) = with_ten_segments();
     let before: Vec<_> = (0..9).map(|n| (n, fs::read(segment(&path, n)).unwrap())).collect();
     wal.truncate_before(first_of(&lsns, 4)).unwrap();
@@ -165,7 +165,7 @@ fn the_callback_gets_no_truncated_segment() {
     );
 }
 
-/// The dead range of a killed log is freed by the open that finds it.
+/// The discarded range of a killed log is freed by the open that finds it.
 #[test]
 fn the_callback_gets_no_segment_behind_an_unclean_end() {
     let (_dir, path) = folder();
@@ -221,7 +221,7 @@ fn a_segment_whose_header_is_wrong_is_not_released() {
 
 /// A callback that takes long keeps no reader from going, and may be what drops it.
 #[test]
-fn a_reader_that_is_dropped_during_a_release_does_not_wait_for_it() {
+fn a_reader_dropped_during_a_release_does_not_wait_for_it() {
     let (_dir, _path, noted, wal, lsns) = with_ten_segments();
     let records = wal.records_from(first_of(&lsns, 4)).unwrap();
     noted.next(Then::Drop(Box::new(records)));

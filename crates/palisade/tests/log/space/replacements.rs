@@ -154,7 +154,7 @@ fn the_lsn_of_a_truncated_record_names_no_other() {
 
 /// The next epoch could begin where the segment of the truncated record ends.
 #[test]
-fn a_position_at_the_end_of_a_segment_shows_a_truncation_below_it() {
+fn a_position_at_a_segments_end_shows_a_truncation_below_it() {
     for replaces in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         // 32 frames fill the segment.
@@ -220,7 +220,7 @@ fn readers_beside_replacements_always_find_a_record() {
 }
 
 #[test]
-fn at_the_end_there_is_nothing_to_truncate_and_a_place_for_records() {
+fn at_the_end_a_truncation_is_empty_and_a_replacement_appends() {
     let (wal, store) = new_log(SEGMENT_BYTES, options());
     let mut expected = append_bytes(&wal, 0..3, 100);
     let end = wal.reserved_lsn();

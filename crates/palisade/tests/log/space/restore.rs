@@ -63,7 +63,7 @@ fn plan(from: RestoreFrom, to: Option<Lsn>) -> Result<Restore> {
 }
 
 #[test]
-fn archive_and_log_are_restored_with_their_lsns_and_no_lsn_is_used_twice() {
+fn archive_and_log_keep_their_lsns_and_no_lsn_is_used_twice() {
     let log = Archived::new();
     let before = (snapshot(&log.log), snapshot(&log.archive));
     let uuid = palisade::inspect::Inspector::open(&log.log).unwrap().state().unwrap().uuid;
@@ -100,7 +100,7 @@ fn a_restore_ends_below_the_lsn_that_the_caller_names() {
 }
 
 #[test]
-fn an_archive_alone_is_restored_and_appends_begin_above_what_the_engine_has_seen() {
+fn appends_to_a_restored_archive_begin_above_the_engines_lsns() {
     let log = Archived::new();
     let from = RestoreFrom::archive(&log.archive);
     let (wal, _) = log.restored(from.clone(), None).unwrap();
@@ -116,7 +116,7 @@ fn an_archive_alone_is_restored_and_appends_begin_above_what_the_engine_has_seen
 }
 
 #[test]
-fn a_log_of_many_runs_and_truncations_is_restored_without_what_was_truncated() {
+fn a_log_of_many_runs_is_restored_without_truncated_records() {
     let (dir, log) = folder();
     let archive = dir.path().join("archive");
     let (mut records, mut gone) = (Entries::new(), Entries::new());
@@ -148,7 +148,7 @@ fn a_log_of_many_runs_and_truncations_is_restored_without_what_was_truncated() {
 }
 
 #[test]
-fn a_damaged_frame_of_the_archive_is_named_and_what_lies_below_can_be_restored() {
+fn a_damaged_archive_frame_is_named_and_all_below_is_restored() {
     let log = Archived::new();
     let bad = log.records[20].0;
     let (file, at) = place_of(&log.archive, bad.plus(100), SEGMENT_BYTES);
@@ -161,7 +161,7 @@ fn a_damaged_frame_of_the_archive_is_named_and_what_lies_below_can_be_restored()
 }
 
 #[test]
-fn a_missing_segment_is_named_and_what_lies_below_can_be_restored() {
+fn a_missing_segment_is_named_and_all_below_is_restored() {
     let log = Archived::new();
     // Within the archive, and between the archive and the log.
     for number in [1, 2] {
@@ -182,8 +182,9 @@ fn a_missing_segment_is_named_and_what_lies_below_can_be_restored() {
     assert_eq!((error.kind(), error.segment()), (ErrorKind::Corrupt, Some(1)), "{error}");
 }
 
+/// Checks that no truncated record comes back.
 #[test]
-fn an_epoch_whose_first_segment_is_missing_is_named_and_no_truncated_record_comes_back() {
+fn an_epoch_without_its_first_segment_is_named_and_not_restored() {
     let (dir, log) = folder();
     let archive = dir.path().join("archive");
     let wal = archiving(&log, &archive);
@@ -223,7 +224,7 @@ fn sources_that_do_not_belong_together_are_refused() {
 }
 
 #[test]
-fn a_log_without_its_meta_file_is_restored_with_its_archive_only() {
+fn a_log_without_meta_is_restored_only_with_its_archive() {
     let log = Archived::new();
     fs::remove_file(log.log.join("meta")).unwrap();
     let error = log.refused(RestoreFrom::log(&log.log), None);
@@ -245,7 +246,7 @@ fn a_log_alone_is_restored_from_its_head_on() {
 
 /// What the state of a log says beside its records is not in the archive: it is the folder's.
 #[test]
-fn a_restore_of_archive_and_log_has_the_cursors_the_checkpoint_and_the_positions_of_the_log() {
+fn a_restore_keeps_cursors_checkpoint_and_positions_of_the_log() {
     let log = Archived::new();
     let wal = archiving(&log.log, &log.archive);
     let mut cursor = wal.create_cursor("one", Some(log.records[52].0), 8 * SEGMENT_BYTES).unwrap();
@@ -326,7 +327,7 @@ fn a_restored_log_goes_on_with_the_archive_that_it_came_from() {
 }
 
 #[test]
-fn a_folder_that_must_not_take_a_restored_log_is_refused_and_left_as_it_is() {
+fn a_folder_unfit_for_a_restore_is_refused_unchanged() {
     let log = Archived::new();
     let other = log.dir.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -344,7 +345,7 @@ fn a_folder_that_must_not_take_a_restored_log_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_frame_that_rots_after_the_plan_ends_the_restore_and_leaves_nothing() {
+fn damage_after_the_plan_ends_the_restore_and_leaves_nothing() {
     let log = Archived::new();
     let restore = plan(log.both(), None).unwrap();
     let (file, at) = place_of(&log.archive, log.records[20].0.plus(100), SEGMENT_BYTES);
@@ -355,7 +356,7 @@ fn a_frame_that_rots_after_the_plan_ends_the_restore_and_leaves_nothing() {
 }
 
 #[test]
-fn a_restore_that_loses_power_at_any_call_leaves_no_log_or_a_whole_one() {
+fn power_loss_at_any_call_of_a_restore_leaves_no_or_a_whole_log() {
     let log = Archived::new();
     let (mut left, mut is_done, mut call) = (Left::default(), false, 0);
     while !is_done {

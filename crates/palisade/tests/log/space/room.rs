@@ -68,7 +68,7 @@ fn a_long_append_gets_room_although_others_take_each_piece() {
 
 /// The same for a batch, and for records that are written in place.
 #[test]
-fn a_long_batch_and_a_record_in_place_get_room_although_others_take_each_piece() {
+fn a_long_batch_and_an_in_place_record_get_room_beside_others() {
     gets_room_in_time(|wal| {
         let half = vec![2_u8; wal.max_record_bytes() / 2 - 64];
         wal.append_batch([&half, &half]).unwrap().lsns()[0]

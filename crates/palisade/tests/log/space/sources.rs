@@ -195,7 +195,7 @@ fn a_wrong_file_of_a_source_is_made_up_for_or_named() {
 
 /// Protection: a file that is no segment of the log does not keep a restore from what is right.
 #[test]
-fn a_stray_file_beside_the_segments_of_a_source_is_reported_or_named() {
+fn a_stray_file_beside_a_sources_segments_is_reported_or_named() {
     let sources = Sources::new();
     let (mut whole, mut named) = (0, 0);
     // Right above the archive, right above the log, and above that.

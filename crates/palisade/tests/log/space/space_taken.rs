@@ -33,7 +33,7 @@ fn fill(wal: &Wal) -> (Vec<Lsn>, Lsn) {
 }
 
 #[test]
-fn a_log_at_its_limit_lacks_space_until_a_truncation_frees_a_segment() {
+fn a_log_at_its_limit_lacks_space_until_a_segment_is_freed() {
     let (_folder, path, wal) = log_on_files(limited(6));
     let (lsns, waiting) = fill(&wal);
     let space = wal.space().unwrap();
@@ -82,7 +82,7 @@ fn is_refused<T>(call: palisade::Result<T>) -> bool {
 }
 
 #[test]
-fn a_log_that_is_started_again_and_again_at_its_limit_takes_two_segments_more_once() {
+fn reopens_at_the_limit_take_two_more_segments_only_once() {
     for buffer in [BufferKind::Auto, BufferKind::Heap] {
         let (_folder, path) = folder();
         let open = || limited(4).buffer(buffer).open(&path).unwrap();
@@ -115,7 +115,7 @@ fn a_log_that_is_started_again_and_again_at_its_limit_takes_two_segments_more_on
 }
 
 #[test]
-fn a_log_that_was_opened_above_its_limit_can_be_truncated_at_its_end() {
+fn a_log_opened_above_its_limit_can_truncate_its_suffix() {
     let (_folder, path) = folder();
     let (lsns, _) = fill(&limited(4).open(&path).unwrap());
     let wal = limited(4).open(&path).unwrap();
@@ -128,7 +128,7 @@ fn a_log_that_was_opened_above_its_limit_can_be_truncated_at_its_end() {
 /// A Raft follower at its limit, the last record of which has no segment yet: removes records from
 /// that one on, from the middle on, and from the second on.
 #[test]
-fn a_truncation_of_the_suffix_at_the_limit_makes_the_segments_that_it_waits_for() {
+fn a_suffix_truncation_at_the_limit_makes_the_segments_it_needs() {
     for (pads, part) in [(false, 1), (false, 2), (false, 80), (true, 1), (true, 2)] {
         let (_folder, _, wal) = log_on_files(limited(4).pad_to_block(pads));
         let (mut lsns, waiting) = fill(&wal);
@@ -146,7 +146,7 @@ fn a_truncation_of_the_suffix_at_the_limit_makes_the_segments_that_it_waits_for(
 }
 
 #[test]
-fn an_append_beside_a_truncation_at_the_limit_does_not_make_it_fail() {
+fn an_append_does_not_fail_a_truncation_at_the_limit() {
     let store = FaultyLog::limited(8 << 10, 4, 0);
     let wal = store.open(Options::new().buffer_bytes(8 << 10));
     let kept = wal.commit(&[7; 500]).unwrap();
@@ -223,7 +223,7 @@ fn a_spare_that_could_not_be_removed_goes_with_a_later_release() {
 /// Protections: the spare that the preparer is making counts for the limit; the thread that needs a
 /// segment waits for it if the limit allows no other file.
 #[test]
-fn a_spare_that_the_preparer_is_making_counts_and_is_waited_for_at_the_limit() {
+fn a_spare_in_preparation_counts_and_is_awaited_at_the_limit() {
     watch();
     let disk = FaultDisk::new(Arc::new(MemDisk::new()));
     let (begun, begins) = channel();
@@ -258,7 +258,7 @@ fn a_spare_that_the_preparer_is_making_counts_and_is_waited_for_at_the_limit() {
 }
 
 #[test]
-fn a_limit_that_four_segments_exceed_is_refused_and_nothing_is_changed() {
+fn a_limit_below_four_segments_is_refused_and_changes_nothing() {
     let (_folder, path) = folder();
     let refuse = |options: Options| {
         let error = options.open(&path).unwrap_err();

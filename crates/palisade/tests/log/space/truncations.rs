@@ -18,7 +18,7 @@ pub(crate) fn is_truncated<T: std::fmt::Debug>(result: Result<T, Error>) -> bool
 }
 
 #[test]
-fn truncated_records_are_gone_and_kept_ones_are_there_in_every_later_run() {
+fn truncated_records_stay_gone_and_kept_ones_stay_in_later_runs() {
     // From a truncation in the first segment to one that leaves the last record but one.
     for kept in [0, 3, 35, 38, 77, 98] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
@@ -141,8 +141,9 @@ fn lack_of_space_for_the_new_epoch_changes_nothing() {
     assert_eq!(contents(&wal), expected[..2]);
 }
 
+/// Checks also that no thread hangs.
 #[test]
-fn a_failure_after_the_new_epoch_may_have_begun_poisons_and_nobody_hangs() {
+fn a_failure_once_the_new_epoch_may_have_begun_poisons_the_log() {
     let ops = [MAKE_SEGMENT, MARK, PASS_BUFFER_ON, SAVE_STATE];
     for (op, fault) in ops.into_iter().flat_map(|op| [(op, Effect::Eio), (op, Effect::Panic)]) {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
@@ -181,10 +182,10 @@ fn the_end_of_what_is_durable_is_a_place_to_truncate_at() {
         }
         for _ in 0..100 {
             let end = wal.durable_lsn();
-            let cut = wal.checkpoint(end).and_then(|()| wal.truncate_before(end));
+            let truncated = wal.checkpoint(end).and_then(|()| wal.truncate_before(end));
             // A failure ends the threads, too.
-            is_over.fetch_or(cut.is_err(), Ordering::Relaxed);
-            cut.unwrap();
+            is_over.fetch_or(truncated.is_err(), Ordering::Relaxed);
+            truncated.unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -215,7 +216,7 @@ fn a_commit_that_needs_a_segment_does_not_wait_for_a_release() {
 }
 
 #[test]
-fn all_records_that_a_crash_or_a_truncation_left_may_be_truncated() {
+fn all_records_left_by_a_crash_or_truncation_can_be_truncated() {
     for is_truncated in [false, true] {
         let (wal, store) = new_log(SEGMENT_BYTES, options());
         let kept = append_bytes(&wal, 0..10, 180);

@@ -91,7 +91,7 @@ fn one_future_too_many_is_refused_and_disturbs_no_other_waiter() {
 }
 
 #[test]
-fn a_refused_callback_whose_drop_comes_back_to_the_log_blocks_nobody() {
+fn a_refused_callback_whose_drop_calls_the_log_blocks_no_thread() {
     let store = FaultyLog::new(1 << 16);
     let options = Options::new().buffer_bytes(1 << 14).max_waiters(1);
     let wal = store.open(options);
@@ -215,7 +215,7 @@ impl Wake for Slow {
 }
 
 #[test]
-fn a_waker_that_takes_long_keeps_no_thread_and_callbacks_keep_their_order() {
+fn a_slow_waker_blocks_no_thread_and_callbacks_stay_in_order() {
     let (wal, store) = log_and_store();
     let mut slow = wal.append(b"slow waker").unwrap();
     let first = wal.append(b"first callback").unwrap().lsn();
@@ -262,7 +262,7 @@ fn a_callback_may_block_on_a_future_of_the_same_log() {
 }
 
 #[test]
-fn a_callback_beside_a_close_runs_on_the_callback_thread_or_is_refused() {
+fn a_callback_beside_a_close_runs_on_its_thread_or_is_refused() {
     for _ in 0..100 {
         let wal = log_and_store().0;
         let lsn = wal.append(b"record").unwrap().lsn();
@@ -293,7 +293,7 @@ impl Drop for Nasty {
 }
 
 #[test]
-fn a_panic_whose_payload_panics_when_dropped_ends_no_thread_of_the_log() {
+fn a_panic_with_a_panicking_payload_ends_no_thread_of_the_log() {
     let wal = log_and_store().0;
     let lsn = wal.append(b"record").unwrap().lsn();
     wal.on_durable(lsn, |_| std::panic::panic_any(Nasty)).unwrap();

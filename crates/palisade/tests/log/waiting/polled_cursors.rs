@@ -39,7 +39,7 @@ fn assert_ends(cursor: &mut Cursor, kind: ErrorKind) {
 }
 
 #[test]
-fn polled_cursors_see_each_record_once_and_in_order_beside_a_committer() {
+fn polled_cursors_see_each_record_once_in_order_beside_commits() {
     const RECORDS: u8 = 200;
     let (_folder, _, wal) = log_on_files(small());
     let mut polled = wal.create_cursor("polled", None, u64::MAX).unwrap();
@@ -131,7 +131,7 @@ fn a_polled_cursor_ends_with_the_log() {
 }
 
 #[test]
-fn a_stream_of_a_cursor_whose_position_is_gone_goes_on_after_a_seek() {
+fn a_cursor_stream_with_a_lost_position_goes_on_after_a_seek() {
     let (_folder, _, wal) = log_on_files(small());
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     let lsns = fill(&wal, 0..3 * RECORDS_PER_SEGMENT);
@@ -153,7 +153,7 @@ fn a_stream_of_a_cursor_whose_position_is_gone_goes_on_after_a_seek() {
 
 /// Its pin is at the first segment, so the truncation removes the pin, and the position stays.
 #[test]
-fn a_polled_cursor_without_its_pin_reads_on_as_long_as_the_head_is_not_above_it() {
+fn a_polled_cursor_without_a_pin_reads_until_the_head_passes_it() {
     let (_folder, _, wal) = log_on_files(small());
     let mut cursor = wal.create_cursor("one", None, 0).unwrap();
     fill(&wal, 0..3 * RECORDS_PER_SEGMENT);

@@ -26,7 +26,7 @@ fn assert_pending(tail: &mut Tail, waker: &Waker) {
 }
 
 #[test]
-fn polled_tails_see_each_record_once_and_in_order_beside_committers() {
+fn polled_tails_see_each_record_once_in_order_beside_commits() {
     const RECORDS: u64 = 400;
     let (_folder, _, wal) = log_on_files(small());
     thread::scope(|scope| {
@@ -57,7 +57,7 @@ async fn see_all(wal: Wal, records: u64) {
 }
 
 #[test]
-fn a_poll_asks_for_no_sync_and_wakes_the_task_after_the_sync_of_another() {
+fn a_poll_requests_no_sync_and_the_next_sync_wakes_its_task() {
     // A sync that the poll asked for could come together with that of the other thread.
     for _ in 0..50 {
         check_that_a_poll_asks_for_no_sync();
@@ -165,7 +165,7 @@ fn a_close_ends_a_polled_tail_after_the_last_record() {
 }
 
 #[test]
-fn no_sync_but_the_end_of_the_log_completes_the_future_of_its_end() {
+fn the_ended_future_completes_at_the_end_and_not_at_a_sync() {
     let (wal, _) = log_and_store();
     let bell = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&bell));

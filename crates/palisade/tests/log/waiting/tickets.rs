@@ -25,7 +25,7 @@ fn a_wait_of_no_time_returns_and_leaves_the_others_served() {
 }
 
 #[test]
-fn a_leader_that_gives_up_above_a_hole_leaves_it_to_a_thread_that_waits() {
+fn a_timed_out_leader_above_a_hole_hands_over_to_a_waiter() {
     let (wal, _store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {
         // Nobody else is there to lead. Below, another thread may lead first.
@@ -50,7 +50,7 @@ fn a_leader_that_gives_up_above_a_hole_leaves_it_to_a_thread_that_waits() {
 }
 
 #[test]
-fn futures_above_a_hole_are_served_when_its_owner_fills_it_and_never_calls_again() {
+fn futures_above_a_hole_complete_when_its_owner_only_fills_it() {
     let (wal, _store) = log_and_store();
     with_a_hole(&wal, 8, |fill_it| {
         thread::scope(|scope| {
@@ -86,7 +86,7 @@ fn a_full_buffer_behind_a_hole_waits_for_its_owner_alone() {
 }
 
 #[test]
-fn a_close_beside_commits_is_a_clean_end_of_all_that_was_acknowledged() {
+fn a_close_beside_commits_is_clean_and_keeps_all_acknowledged() {
     watch();
     for round in 0..20 {
         let store = MemStore::new(1 << 14);
@@ -121,8 +121,9 @@ fn commit_until_closed(wal: &Wal) -> Vec<Lsn> {
     }
 }
 
+/// Checks that the commit leads though the flusher was asked to.
 #[test]
-fn a_commit_in_a_callback_leads_itself_though_the_flusher_was_asked_to_lead() {
+fn a_commit_in_a_callback_leads_instead_of_the_flusher() {
     let (wal, _store) = log_and_store();
     let (first, second) = (wal.append(b"1").unwrap().lsn(), wal.append(b"2").unwrap().lsn());
     let (done, is_done) = std::sync::mpsc::channel();

@@ -81,7 +81,7 @@ fn a_future_polled_once_and_never_again_keeps_nobody_waiting() {
 /// Protection: a leader that leaves with none but futures beyond it has the flusher lead for them.
 /// The future comes behind the sync under way, is polled once, and never again.
 #[test]
-fn a_future_polled_once_behind_a_leader_becomes_durable_after_it() {
+fn a_future_polled_once_behind_a_leader_becomes_durable() {
     let (wal, store) = log_and_store();
     // In a single round the flusher may come so late that it finds leadership free.
     for _ in 0..100 {
@@ -134,7 +134,7 @@ fn drops_and_time_outs_against_wake_ups_lose_none() {
 
 /// Protection: committers that yield in the place of a sleep wait for *durable*, too.
 #[test]
-fn committers_that_outnumber_the_cores_return_when_they_are_durable() {
+fn more_committers_than_cores_return_only_when_durable() {
     let (wal, store) = log_and_store();
     store.watch(|call| {
         // Committers sleep at once if syncs take longer than 0.25 ms, and gather only if they take

@@ -25,7 +25,7 @@ fn born(found: &Metadata) -> u64 {
     since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// Returns what tells the file `found` from others.
+/// Returns what identifies the file `found`.
 pub(super) fn identity_of_file(found: &Metadata) -> FileIdentity {
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(found);

@@ -112,7 +112,7 @@ fn segments_begin_at_four_kilobytes() {
 /// Checks a restore by `rm log/*; cp -a backup/. log/`, as where the folder is a mount point: the
 /// folder is the same one, its files are others, and nothing of them was synced.
 #[test]
-fn what_an_open_reports_of_a_log_restored_into_its_own_folder_survives_power_loss() {
+fn records_reported_after_a_restore_in_place_survive_power_loss() {
     for seed in 0..10 {
         let disk = SimDisk::new(seed);
         let appended = work(&disk);

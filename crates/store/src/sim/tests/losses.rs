@@ -68,7 +68,7 @@ fn garbage_begins_at_the_write_and_ends_with_its_block() {
 }
 
 #[test]
-fn without_powersafe_overwrite_garbage_takes_the_whole_block_and_no_other() {
+fn without_powersafe_overwrite_garbage_takes_exactly_one_block() {
     for seed in 0..100 {
         let disk = SimDisk::new(seed).without_powersafe_overwrite();
         let _file = overwritten(&disk);
@@ -161,7 +161,7 @@ fn a_sync_covers_the_bytes_the_length_and_the_truncation() {
 }
 
 #[test]
-fn after_a_failed_sync_bytes_read_back_at_first_and_vanish_with_the_power() {
+fn bytes_of_a_failed_sync_read_back_until_the_power_is_lost() {
     let mut reached = 0;
     for seed in 0..100 {
         let disk = SimDisk::new(seed);

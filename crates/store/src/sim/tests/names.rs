@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Loses power once for each subset of the changes of names; says what each left.
+/// Loses power once for each subset of the changes of names; returns what each left.
 fn every_subset(disk: &SimDisk) -> BTreeSet<Vec<(String, Vec<u8>)>> {
     let changes = disk.losses().iter().filter(|loss| !is_of_bytes(loss)).count();
     assert!((1..12).contains(&changes), "{:?}", disk.losses());

@@ -27,7 +27,7 @@ fn run_all(run: impl Fn(&SimDisk, u64, &str) -> bool) {
 /// Fails each sync of a close in turn, the preparer's among them. After a close that returns `Ok`,
 /// the next process can trust the log.
 #[test]
-fn a_failure_of_the_preparer_at_a_close_is_not_followed_by_a_clean_end() {
+fn a_close_with_a_preparer_failure_is_no_clean_end() {
     run_all(|disk, sync, run| {
         let wal = open(disk).unwrap();
         wal.commit(&[1; 3000]).unwrap();

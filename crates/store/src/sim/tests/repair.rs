@@ -68,7 +68,7 @@ fn repair(disk: &SimDisk, from: Lsn) -> palisade_core::Result<RepairReport> {
 }
 
 #[test]
-fn a_repair_that_dies_at_any_call_leaves_the_log_as_it_was_and_a_whole_copy_or_none() {
+fn a_repair_that_dies_at_any_call_leaves_a_whole_copy_or_none() {
     let (damaged, all, bad) = damaged_log(1);
     let kept = &all[12..bad];
     let before = snapshot(&damaged);
@@ -132,7 +132,7 @@ fn a_repair_that_fails_removes_what_it_has_copied() {
 }
 
 #[test]
-fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_opened() {
+fn an_open_log_is_not_repaired_nor_a_log_under_repair_opened() {
     let (disk, all, bad) = damaged_log(4);
     let plan = || plan(&disk, all[bad].0);
     let planned = plan().unwrap();
@@ -146,7 +146,7 @@ fn a_log_that_is_open_is_not_repaired_and_one_that_is_being_repaired_is_not_open
 
 /// Checks a copy of a log, which may lack the lock file. The next open makes the file.
 #[test]
-fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() {
+fn without_a_lock_file_a_log_changed_meanwhile_is_not_repaired() {
     for is_open in [true, false] {
         let (disk, all) = killed_log(5);
         disk.remove_file(crate::folder::LOCK);
@@ -163,7 +163,7 @@ fn a_log_without_a_lock_file_that_is_written_to_during_a_repair_gives_no_copy() 
 /// Checks that a folder for the copy is refused in which another process makes a log, or has made
 /// half of one.
 #[test]
-fn a_copy_into_a_folder_that_another_process_takes_is_refused_and_leaves_that_as_it_is() {
+fn a_folder_with_another_log_gets_no_copy_and_stays_unchanged() {
     let (disk, all, bad) = damaged_log(6);
     repair(&disk, all[bad].0).unwrap();
     let others = disk.files_in(REPAIRED);

@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result};
 impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan.
     pub fn close(&self) -> Result<()> {
-        let log = &self.handle.log;
+        let log = &self.handle.commit;
         log.check()?;
         // The mark is evidence for the records before it. If there is no space for the mark, the
         // log ends without one. If an earlier call of `close` failed, it may have written the mark.
@@ -32,7 +32,7 @@ impl Wal {
 
     /// Ends the log on all handles as the death of the process would, and lets it be opened again.
     pub fn abandon(self) {
-        let log = &self.handle.log;
+        let log = &self.handle.commit;
         if log.check_process().is_err() {
             // The log belongs to the parent.
             return;
@@ -53,22 +53,24 @@ impl Wal {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.log.check_process().is_err() {
+        if self.commit.check_process().is_err() {
             // The log and its threads belong to the parent.
             return;
         }
         // No other thread appends: all reservations are filled. A failure cannot be reported. A log
         // buffer that outlives the process keeps the bytes, and recovery replays them.
-        let is_all_written =
-            self.log.write_filled().is_ok_and(|written| written >= self.log.buffer.reserved());
-        self.log.stop_background_threads();
+        let is_all_written = self
+            .commit
+            .write_filled()
+            .is_ok_and(|written| written >= self.commit.buffer.reserved());
+        self.commit.stop_background_threads();
         // After a failed write or sync the operating system may drop the written bytes. The log
         // buffer still has them, so keep it.
-        if is_all_written && self.log.check().is_ok() {
-            self.log.store.empty_buffer();
+        if is_all_written && self.commit.check().is_ok() {
+            self.commit.store.empty_buffer();
         }
         // Without it, nothing would show after a restart that the last segments are gone.
         let _ = self.save_durable();
-        self.log.store.close();
+        self.commit.store.close();
     }
 }

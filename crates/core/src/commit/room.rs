@@ -1,8 +1,8 @@
 //! Room in the log buffer: what an append does when the buffer is full, its range crosses a segment
 //! end or the log was opened above its limit, and how the end of the log is fixed.
 
+use super::Commit;
 use crate::buffer::{Claim, NotFixed, Place, Reserved, Rest, Stop};
-use crate::commit::Commit;
 use crate::recovery::no_lsn_left;
 use crate::store::FilesTaken;
 use crate::sync::{Backoff, Ordering};
@@ -10,13 +10,13 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What an append does when the buffer is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WhenFull {
+pub(crate) enum WhenFull {
     Wait,
     Refuse,
 }
 
 impl Commit {
-    pub(super) fn stopped(&self, stop: Stop) -> Error {
+    pub(crate) fn stopped(&self, stop: Stop) -> Error {
         match (stop, self.check()) {
             (_, Err(error)) => error,
             (Stop::Closed, Ok(())) => Error::bare(ErrorKind::Closed),
@@ -29,7 +29,7 @@ impl Commit {
     /// Lets the log take no records if its segments pass `max_bytes`: appends get `NoSpace`, and
     /// nothing is reserved. The open of a log whose running epoch is empty calls it. The next
     /// open frees the segment of an empty epoch, so opens at the limit take space once.
-    pub(super) fn refuse_above_limit(&self) {
+    pub(crate) fn refuse_above_limit(&self) {
         if self.check_limit().is_err() {
             self.buffer.stop(Stop::Paused);
             // Relaxed: no other thread has the log.
@@ -118,7 +118,7 @@ impl Commit {
 
     /// Turns `claim`, which lacks room or crosses a segment end, into a range in one segment.
     #[cold]
-    pub(super) fn make_fit(
+    pub(crate) fn make_fit(
         &self,
         claim: Claim,
         bytes: u64,
@@ -136,7 +136,7 @@ impl Commit {
     /// Waits for room and for the end of a pause, then reserves in one segment. Keeps its place
     /// until then.
     #[cold]
-    pub(super) fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
+    pub(crate) fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
         let mut place = None;
         loop {
             self.make_room(bytes, when_full, &mut place)?;
@@ -166,7 +166,7 @@ impl Commit {
     /// the block, returns the error before it sets the flag, so nothing was changed.
     ///
     /// Other appends may take the room that this call made, for as long as its place lets them.
-    pub(super) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
+    pub(crate) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
         let mut backoff = Backoff::default();
         let mut place = None;
         loop {
