@@ -69,7 +69,7 @@ text() {
     row "files over 500 lines" "$(wc -l $files | awk '$1 > 500 && $2 != "total"' | wc -l)"
 }
 
-# Prints how many files and functions of the library the function $1 of benches/ways.rs runs.
+# Prints how many files and functions of the library the function $1 of verification/programs/src/bin/ways.rs runs.
 way() {
     valgrind --tool=callgrind --toggle-collect="ways::$1" --compress-strings=no \
         --compress-pos=no --callgrind-out-file="$out/callgrind" "$program" 2>"$out/log" ||
@@ -95,7 +95,7 @@ ways() {
         echo "skipped: no valgrind"
         return
     fi
-    program=$(CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo build --locked -p palisade-bench --bench ways \
+    program=$(CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo build --locked -p palisade-verification --bin ways \
         --target-dir target/ways --message-format=json |
         sed -n '/"name":"ways"/s/.*"executable":"\([^"]*\)".*/\1/p')
     out=$(mktemp -d)

@@ -14,12 +14,12 @@
 #   verification/devices.sh cases --list               their titles
 #
 # Phases: zeroing rotation commit recovery truncation close first_open.
-# PALISADE names the binary; without it, a release build is made. Needs root, mount namespaces, loop
+# ORACLE names the binary of verification/programs; without it, a release build is made. Needs root, mount namespaces, loop
 # devices, mkfs.*, fstrim, fsfreeze, fallocate, filefrag and xfs_io; prints what it skips.
 # Exit codes: 0 held, 1 failed, 2 wrong usage.
 set -euo pipefail
 # A binary that is named from where the caller stands.
-[[ ${PALISADE:-} != */* || $PALISADE == /* ]] || export PALISADE=$PWD/$PALISADE
+[[ ${ORACLE:-} != */* || $ORACLE == /* ]] || export ORACLE=$PWD/$ORACLE
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/usage.sh
 source verification/lib/usage.sh
@@ -206,10 +206,10 @@ clean_up() {
 [[ -n ${DEVICES_NAMESPACE:-} ]] || {
     read_arguments "$@"
     skip_unless_possible
-    if [[ -z ${PALISADE:-} ]]; then
-        cargo build --locked --release -p palisade-cli
-        export PALISADE=$PWD/${CARGO_TARGET_DIR:-target}/release/palisade
-        [[ -x $PALISADE ]] || PALISADE=${CARGO_TARGET_DIR:-target}/release/palisade
+    if [[ -z ${ORACLE:-} ]]; then
+        cargo build --locked --release -p palisade-verification
+        export ORACLE=$PWD/${CARGO_TARGET_DIR:-target}/release/device-oracle
+        [[ -x $ORACLE ]] || ORACLE=${CARGO_TARGET_DIR:-target}/release/device-oracle
     fi
     # The mounts and loop devices end with the last process of the namespace.
     DEVICES_NAMESPACE=1 exec unshare --mount --propagation private verification/devices.sh "$@"

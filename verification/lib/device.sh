@@ -11,7 +11,7 @@
 # device breaks assumption M2, so a lost record would prove nothing. Each request is therefore
 # limited to one aligned page: the tmpfs takes all of it, or the request fails.
 #
-# The caller sets `work` (a folder) and `PALISADE` (the binary), and calls `device_begin` first.
+# The caller sets `work` (a folder) and `ORACLE` (the binary), and calls `device_begin` first.
 
 limit=20          # seconds that a command may take
 verdict=""        # the first violation, hang or signal of the run
@@ -385,7 +385,7 @@ oracle_start() {
         [[ -z ${cgroup:-} ]] || echo "$BASHPID" >"$cgroup/cgroup.procs"
         ulimit -c 0 -v "${most_memory:-unlimited}"
         # A process group of its own, so that a forked child can be killed with it.
-        exec setsid "$PALISADE" device-oracle --dir "$log" "${control[@]}" "$@" 2>>"$work/stderr"
+        exec setsid "$ORACLE" --dir "$log" "${control[@]}" "$@" 2>>"$work/stderr"
     )
     oracle_pid[$name]=$!
     oracle_in[$name]=$to

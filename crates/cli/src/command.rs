@@ -8,7 +8,6 @@ use crate::args::{
 };
 use crate::bench::place::GuardArgs;
 use crate::bench::{self, BenchArgs};
-use crate::device_oracle::OracleArgs;
 use crate::doctor::{self, DoctorArgs};
 use crate::manual::{self, CompletionsArgs, ManArgs};
 use crate::map;
@@ -112,7 +111,4 @@ pub(crate) enum Command {
     /// Fills a small disk, frees space and continues; for `verification/filesystems.sh`.
     #[command(hide = true)]
     DemoFill(FillArgs),
-    /// Writes and checks a log on a failing device; for `verification/devices.sh`.
-    #[command(hide = true)]
-    DeviceOracle(OracleArgs),
 }

@@ -12,7 +12,6 @@ mod args;
 mod bench;
 mod command;
 mod demo;
-mod device_oracle;
 mod doctor;
 mod dump;
 mod exit;
@@ -61,7 +60,6 @@ fn run(command: &Command) -> Result<Exit, Failure> {
             return Err(failure);
         }
         Command::DemoFill(args) => demo::fill::run(args, &mut out).map(|()| Exit::Success),
-        Command::DeviceOracle(args) => device_oracle::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) if args.follow => follow::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),

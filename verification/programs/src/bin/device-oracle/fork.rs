@@ -4,7 +4,7 @@ use std::io;
 
 /// Which of the two processes a fork returned in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Parent,
     Child,
 }
@@ -18,7 +18,7 @@ pub(super) enum Side {
 /// The operating system refused, or has no such call.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "std has no fork; this is what the case is about")]
-pub(super) fn fork() -> io::Result<Side> {
+pub(crate) fn fork() -> io::Result<Side> {
     unsafe extern "C" {
         fn fork() -> i32;
     }
@@ -39,6 +39,6 @@ pub(super) fn fork() -> io::Result<Side> {
 
 /// Forks this process: not on this system.
 #[cfg(not(unix))]
-pub(super) fn fork() -> io::Result<Side> {
+pub(crate) fn fork() -> io::Result<Side> {
     Err(io::ErrorKind::Unsupported.into())
 }

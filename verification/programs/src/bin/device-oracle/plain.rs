@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use palisade::{Error, ErrorKind, Lsn, Result};
 
-use super::forge::crc32c;
+use crate::forge::crc32c;
 
 const NAME: &str = "log";
 const FRESH: &str = "log.tmp";
@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = 16;
 
 /// An open control log. Clones are the same log.
 #[derive(Clone, Debug)]
-pub(super) struct Plain(Arc<Mutex<State>>);
+pub(crate) struct Plain(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -34,7 +34,7 @@ struct State {
 
 impl Plain {
     /// Opens the log in `folder`; makes it unless it `must_exist`.
-    pub(super) fn open(folder: &Path, must_exist: bool) -> Result<Plain> {
+    pub(crate) fn open(folder: &Path, must_exist: bool) -> Result<Plain> {
         let path = folder.join(NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -56,13 +56,13 @@ impl Plain {
     }
 
     /// Hands all records to `f`.
-    pub(super) fn each(&self, mut f: impl FnMut(Lsn, &[u8])) -> Result<()> {
+    pub(crate) fn each(&self, mut f: impl FnMut(Lsn, &[u8])) -> Result<()> {
         let bytes = fs::read(&self.state().path).map_err(|error| Error::io("read", error))?;
         each(&bytes, |lsn, data, _| f(lsn, data));
         Ok(())
     }
 
-    pub(super) fn append(&self, data: &[u8]) -> Result<Lsn> {
+    pub(crate) fn append(&self, data: &[u8]) -> Result<Lsn> {
         let mut state = self.state();
         let lsn = Lsn::new(state.next);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + data.len());
@@ -76,7 +76,7 @@ impl Plain {
     }
 
     /// Syncs everything. Returns the end of what is durable now.
-    pub(super) fn sync(&self) -> Result<Lsn> {
+    pub(crate) fn sync(&self) -> Result<Lsn> {
         let mut state = self.state();
         let end = Lsn::new(state.next);
         state.attempt(|file| file.sync_data())?;

@@ -1,5 +1,5 @@
-use super::super::ledger::{Entry, Known};
 use super::*;
+use crate::ledger::{Entry, Known};
 
 const SEED: u64 = 11;
 

@@ -1,31 +1,31 @@
 //! The log that the oracle writes: Palisade, or the control.
 
-use palisade::{Lsn, OpenMode, Result, Wal};
+use palisade::{Lsn, OpenMode, Options, Result, Wal};
 
-use super::OracleArgs;
-use super::plain::Plain;
-use crate::args::log_options;
+use crate::OracleArgs;
+use crate::plain::Plain;
 
 /// An open log. Clones are the same log.
 #[derive(Clone, Debug)]
-pub(super) enum Log {
+pub(crate) enum Log {
     Palisade(Wal),
     Plain(Plain),
 }
 
 impl Log {
     /// Opens the log; makes it unless it `must_exist`.
-    pub(super) fn open(args: &OracleArgs, must_exist: bool) -> Result<Log> {
+    pub(crate) fn open(args: &OracleArgs, must_exist: bool) -> Result<Log> {
         if args.control {
             return Plain::open(&args.dir, must_exist).map(Log::Plain);
         }
-        let options = log_options(Some(args.segment_bytes), Some(args.buffer_bytes));
+        let options =
+            Options::new().segment_bytes(args.segment_bytes).buffer_bytes(args.buffer_bytes);
         let mode = if must_exist { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
         options.open_mode(mode).open(&args.dir).map(Log::Palisade)
     }
 
     /// Returns the LSN where the log begins.
-    pub(super) fn head(&self) -> Lsn {
+    pub(crate) fn head(&self) -> Lsn {
         match self {
             Log::Palisade(wal) => wal.head_lsn(),
             Log::Plain(_) => Lsn::ZERO,
@@ -33,7 +33,7 @@ impl Log {
     }
 
     /// Describes the end that recovery found.
-    pub(super) fn report(&self) -> String {
+    pub(crate) fn report(&self) -> String {
         match self {
             Log::Palisade(wal) => {
                 let report = wal.recovery_report();
@@ -44,7 +44,7 @@ impl Log {
     }
 
     /// Hands all records to `f`, in order.
-    pub(super) fn each(&self, mut f: impl FnMut(Lsn, &[u8])) -> Result<()> {
+    pub(crate) fn each(&self, mut f: impl FnMut(Lsn, &[u8])) -> Result<()> {
         match self {
             Log::Palisade(wal) => {
                 let mut records = wal.records()?;
@@ -58,7 +58,7 @@ impl Log {
     }
 
     /// Appends a record.
-    pub(super) fn append(&self, data: &[u8]) -> Result<Lsn> {
+    pub(crate) fn append(&self, data: &[u8]) -> Result<Lsn> {
         match self {
             Log::Palisade(wal) => wal.append(data).map(|ticket| ticket.lsn()),
             Log::Plain(log) => log.append(data),
@@ -66,7 +66,7 @@ impl Log {
     }
 
     /// Appends a record and makes it durable.
-    pub(super) fn commit(&self, data: &[u8]) -> Result<Lsn> {
+    pub(crate) fn commit(&self, data: &[u8]) -> Result<Lsn> {
         match self {
             Log::Palisade(wal) => wal.commit(data),
             Log::Plain(log) => {
@@ -78,7 +78,7 @@ impl Log {
     }
 
     /// Makes durable what was appended before. Returns the end of that.
-    pub(super) fn sync(&self) -> Result<Lsn> {
+    pub(crate) fn sync(&self) -> Result<Lsn> {
         match self {
             Log::Palisade(wal) => {
                 let end = wal.reserved_lsn();
@@ -89,7 +89,7 @@ impl Log {
     }
 
     /// Truncates below `lsn`. The control keeps all records.
-    pub(super) fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+    pub(crate) fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         match self {
             Log::Palisade(wal) => wal.truncate_before(lsn),
             Log::Plain(_) => Ok(()),
@@ -97,7 +97,7 @@ impl Log {
     }
 
     /// Closes the log.
-    pub(super) fn close(self) -> Result<()> {
+    pub(crate) fn close(self) -> Result<()> {
         match self {
             Log::Palisade(wal) => wal.close(),
             Log::Plain(log) => log.sync().map(drop),

@@ -1,4 +1,4 @@
-//! `palisade device-oracle`: the writer and checker of `verification/devices.sh`.
+//! The writer and checker of `verification/devices.sh`.
 //!
 //! The script makes a device fail, cuts its power, or shuts its file system down. This process
 //! writes a log on that device and a [`ledger`] on a healthy one. It reads commands from standard
@@ -24,9 +24,13 @@
 //! | `refused` | the log could not be opened or read |
 //! | `violated` | the log contradicts the ledger, or reports that it is damaged or missing |
 //!
-//! Exit codes: 0, or 1 if anything was violated.
+//! Exit codes: 0; 1 if anything was violated; 2 if a command or an argument is wrong, or the ledger,
+//! the input or the output failed.
 
 mod check;
+#[path = "../../../../../crates/cli/src/demo/content.rs"]
+#[expect(dead_code, reason = "the demo uses the rest")]
+mod content;
 mod forge;
 mod fork;
 mod ledger;
@@ -36,9 +40,11 @@ mod writer;
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use clap::Args;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
 use palisade::ErrorKind;
 
 use self::check::{Broken, Found};
@@ -46,10 +52,10 @@ use self::fork::Side;
 use self::ledger::Ledger;
 use self::log::Log;
 use self::writer::{Call, Stop, Writer, Writers, locked};
-use crate::exit::{Exit, Failure};
 
-#[derive(Args, Debug)]
-pub(crate) struct OracleArgs {
+/// Writes and checks a log on a failing device, by the commands of standard input.
+#[derive(Parser, Debug)]
+struct OracleArgs {
     /// Folder of the log, on the device that fails.
     #[arg(long)]
     dir: PathBuf,
@@ -72,27 +78,33 @@ pub(crate) struct OracleArgs {
     control: bool,
 }
 
-/// Runs the commands of standard input.
-///
-/// # Errors
-/// The ledger, the input or the output failed; or a command is unknown.
-pub(crate) fn run(args: &OracleArgs, out: &mut impl Write) -> Result<Exit, Failure> {
-    let ledger = Ledger::open(&args.ledger).map_err(Failure::at("use", &args.ledger))?;
+fn main() -> ExitCode {
+    match run(&OracleArgs::parse(), &mut io::stdout()) {
+        Ok(is_violated) => ExitCode::from(u8::from(is_violated)),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "device-oracle: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the commands of standard input. Returns whether anything was violated.
+fn run(args: &OracleArgs, out: &mut impl Write) -> Result<bool> {
+    let ledger = Ledger::open(&args.ledger)
+        .with_context(|| format!("could not use {}", args.ledger.display()))?;
     let ledger = Arc::new(Mutex::new(ledger));
     let mut oracle = Oracle { args, ledger, writer: None, load: None };
-    let mut exit = Exit::Success;
+    let mut is_violated = false;
     for line in io::stdin().lock().lines() {
-        let line = line.map_err(|source| Failure::io("could not read a command", source))?;
+        let line = line.context("could not read a command")?;
         if line == "quit" {
             break;
         }
         let answer = oracle.answer(&line)?;
-        if answer.0 == Word::Violated {
-            exit = Exit::CheckFailed;
-        }
+        is_violated |= answer.0 == Word::Violated;
         answer.say(out)?;
     }
-    Ok(exit)
+    Ok(is_violated)
 }
 
 /// What an answer begins with.
@@ -114,9 +126,9 @@ impl Answer {
         Answer(Word::Ok, text.into())
     }
 
-    fn say(&self, out: &mut impl Write) -> Result<(), Failure> {
+    fn say(&self, out: &mut impl Write) -> Result<()> {
         let word = format!("{:?}", self.0).to_lowercase();
-        writeln!(out, "{word} {}", self.1).and_then(|()| out.flush()).map_err(Failure::output)
+        writeln!(out, "{word} {}", self.1).and_then(|()| out.flush()).context("could not answer")
     }
 }
 
@@ -131,7 +143,7 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    fn answer(&mut self, line: &str) -> Result<Answer, Failure> {
+    fn answer(&mut self, line: &str) -> Result<Answer> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match *words {
             ["open"] => self.open(),
@@ -161,25 +173,25 @@ impl Oracle<'_> {
             ["fork", what @ ("drop" | "append" | "close")] => self.fork(what),
             ["forge", name, at, value] => {
                 forge::forge(&self.args.dir.join(name), number(at)?, number(value)?)
-                    .map_err(|source| Failure::io(format!("could not forge {name}"), source))?;
+                    .with_context(|| format!("could not forge {name}"))?;
                 Ok(Answer::ok("forged"))
             }
-            _ => Err(Failure::Usage(format!("no command: {line}"))),
+            _ => bail!("no command: {line}"),
         }
     }
 
-    fn writer(&self) -> Result<&Writer, Failure> {
-        self.writer.as_ref().ok_or_else(|| Failure::Usage("the log is not open".into()))
+    fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or_else(|| anyhow!("the log is not open"))
     }
 
     /// Takes the only handle of the log.
-    fn taken(&mut self) -> Result<Writer, Failure> {
-        self.writer.take().ok_or_else(|| Failure::Usage("the log is not open".into()))
+    fn taken(&mut self) -> Result<Writer> {
+        self.writer.take().ok_or_else(|| anyhow!("the log is not open"))
     }
 
-    fn open(&mut self) -> Result<Answer, Failure> {
+    fn open(&mut self) -> Result<Answer> {
         if self.writer.is_some() {
-            return Err(Failure::Usage("the log is open".into()));
+            bail!("the log is open");
         }
         let args = self.args;
         let is_known = locked(&self.ledger).session() > 0;
@@ -205,22 +217,22 @@ impl Oracle<'_> {
         Ok(Answer::ok(format!("session={session} {text}")))
     }
 
-    fn check(&self, log: &Log) -> Result<Found, Broken> {
+    fn check(&self, log: &Log) -> std::result::Result<Found, Broken> {
         check::check(log, &locked(&self.ledger), self.args.seed)
     }
 
-    fn write(&self, call: Call, count: u64) -> Result<Answer, Failure> {
+    fn write(&self, call: Call, count: u64) -> Result<Answer> {
         let (done, stop) = self.writer()?.write(call, count, self.args.threads);
         answer_to(stop.map_or(Ok(()), Err), &format!("done={done}"))
     }
 
-    fn halt(&mut self) -> Result<Answer, Failure> {
-        let load = self.load.take().ok_or_else(|| Failure::Usage("there is no load".into()))?;
+    fn halt(&mut self) -> Result<Answer> {
+        let load = self.load.take().ok_or_else(|| anyhow!("there is no load"))?;
         let (done, lacking, stop) = load.stop();
         answer_to(stop.map_or(Ok(()), Err), &format!("done={done} lacking={lacking}"))
     }
 
-    fn truncate(&self, percent: u64) -> Result<Answer, Failure> {
+    fn truncate(&self, percent: u64) -> Result<Answer> {
         let writer = self.writer()?;
         let mut ledger = locked(&self.ledger);
         let Some(lsn) = ledger.owed_at(percent, writer.log.head()) else {
@@ -232,8 +244,8 @@ impl Oracle<'_> {
     }
 
     /// Forks. The child uses its handle, answers with a line that begins with `child`, and ends.
-    fn fork(&mut self, what: &str) -> Result<Answer, Failure> {
-        let side = fork::fork().map_err(|source| Failure::io("could not fork", source))?;
+    fn fork(&mut self, what: &str) -> Result<Answer> {
+        let side = fork::fork().context("could not fork")?;
         if side == Side::Parent {
             return Ok(Answer::ok("forked"));
         }
@@ -254,8 +266,8 @@ impl Oracle<'_> {
 }
 
 /// Parses a number of a command.
-fn number(word: &str) -> Result<u64, Failure> {
-    word.parse().map_err(|_| Failure::Usage(format!("not a number: {word}")))
+fn number(word: &str) -> Result<u64> {
+    word.parse().map_err(|_| anyhow!("not a number: {word}"))
 }
 
 fn counts(found: &Found) -> String {
@@ -264,7 +276,7 @@ fn counts(found: &Found) -> String {
 }
 
 /// Turns the result of a call of the log into an answer.
-fn answer_to(done: Result<(), Stop>, text: &str) -> Result<Answer, Failure> {
+fn answer_to(done: std::result::Result<(), Stop>, text: &str) -> Result<Answer> {
     match done {
         Ok(()) => Ok(Answer::ok(text)),
         Err(Stop::Ledger(error)) => Err(unledgered(error)),
@@ -291,6 +303,6 @@ fn broken(broken: Broken) -> Answer {
     }
 }
 
-fn unledgered(source: io::Error) -> Failure {
-    Failure::io("could not write the ledger", source)
+fn unledgered(source: io::Error) -> anyhow::Error {
+    anyhow::Error::new(source).context("could not write the ledger")
 }

@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use palisade::ErrorKind;
 
-use super::ledger::Ledger;
-use super::log::Log;
-use crate::demo::content::Origin;
+use crate::content::Origin;
+use crate::ledger::Ledger;
+use crate::log::Log;
 
 /// How long a thread of the load waits for space before it tries again.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Which call a thread makes for each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Append,
     Commit,
 }
 
 /// Why a thread stopped early.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// The log said so.
     Log(palisade::Error),
     /// The ledger could not be written: the run is worth nothing.
@@ -48,30 +48,30 @@ impl fmt::Display for Stop {
 }
 
 impl Stop {
-    pub(super) fn is_lack_of_space(&self) -> bool {
+    pub(crate) fn is_lack_of_space(&self) -> bool {
         matches!(self, Stop::Log(error) if error.kind() == ErrorKind::NoSpace)
     }
 }
 
 /// An open log, and what its threads share.
 #[derive(Clone, Debug)]
-pub(super) struct Writer {
-    pub(super) log: Log,
+pub(crate) struct Writer {
+    pub(crate) log: Log,
     /// The seed of this session's records.
-    pub(super) seed: u64,
-    pub(super) record_bytes: usize,
-    pub(super) ledger: Arc<Mutex<Ledger>>,
+    pub(crate) seed: u64,
+    pub(crate) record_bytes: usize,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
 }
 
 /// Locks the ledger. A panic of a thread ends the process, so the lock is never poisoned.
-pub(super) fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+pub(crate) fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Writer {
     /// Writes `count` records from `threads` threads. Returns how many calls returned Ok, and why
     /// the first thread stopped that did not write all of its records.
-    pub(super) fn write(&self, call: Call, count: u64, threads: u32) -> (u64, Option<Stop>) {
+    pub(crate) fn write(&self, call: Call, count: u64, threads: u32) -> (u64, Option<Stop>) {
         let done = AtomicU64::new(0);
         let share = |thread: u32| {
             count / u64::from(threads) + u64::from(u64::from(thread) < count % u64::from(threads))
@@ -96,13 +96,13 @@ impl Writer {
     }
 
     /// Commits `count` records on the calling thread, which is `thread` in the ledger.
-    pub(super) fn write_as(&self, thread: u32, count: u64) -> Result<(), Stop> {
+    pub(crate) fn write_as(&self, thread: u32, count: u64) -> Result<(), Stop> {
         let mut record = vec![0; self.record_bytes];
         (0..count).try_for_each(|_| self.step(Call::Commit, thread, &mut record))
     }
 
     /// Syncs, and notes what that acknowledges.
-    pub(super) fn sync(&self) -> Result<(), Stop> {
+    pub(crate) fn sync(&self) -> Result<(), Stop> {
         let end = self.log.sync().map_err(Stop::Log)?;
         Ok(locked(&self.ledger).durable(end)?)
     }
@@ -162,13 +162,13 @@ struct Tally {
 
 /// Threads that write in the background.
 #[derive(Debug)]
-pub(super) struct Writers {
+pub(crate) struct Writers {
     tally: Arc<Tally>,
     threads: Vec<JoinHandle<Result<(), Stop>>>,
 }
 
 impl Writers {
-    pub(super) fn start(writer: &Writer, call: Call, most: u64, threads: u32) -> Writers {
+    pub(crate) fn start(writer: &Writer, call: Call, most: u64, threads: u32) -> Writers {
         let tally = Arc::new(Tally { most, ..Tally::default() });
         let start = |thread| {
             let (writer, tally) = (writer.clone(), Arc::clone(&tally));
@@ -180,7 +180,7 @@ impl Writers {
 
     /// Stops the threads. Returns how many calls returned Ok, how many lacked space, and why a
     /// thread stopped by itself.
-    pub(super) fn stop(self) -> (u64, u64, Option<Stop>) {
+    pub(crate) fn stop(self) -> (u64, u64, Option<Stop>) {
         self.tally.is_over.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();
         let ends = threads.map(|thread| thread.join().expect("a writer panicked"));

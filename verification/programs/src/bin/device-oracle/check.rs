@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use palisade::Lsn;
 
-use super::ledger::{Entry, Ledger, RecordPlace, Session};
-use super::log::Log;
-use crate::demo::content::{Origin, mix};
+use crate::content::{Origin, mix};
+use crate::ledger::{Entry, Ledger, RecordPlace, Session};
+use crate::log::Log;
 
 /// How many violations are named.
 const NAMED: usize = 4;
 
 /// The records of a log, by session.
-pub(super) type Found = BTreeMap<Session, BTreeMap<Lsn, RecordPlace>>;
+pub(crate) type Found = BTreeMap<Session, BTreeMap<Lsn, RecordPlace>>;
 
 /// Why a check does not hold.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     /// The log could not be read; the ledger may be right.
     Unread(palisade::Error),
     /// The log and the ledger contradict each other.
@@ -24,7 +24,7 @@ pub(super) enum Broken {
 }
 
 /// Derives the seed of the records of `session` from the seed of all sessions.
-pub(super) fn seed_of(seed: u64, session: Session) -> u64 {
+pub(crate) fn seed_of(seed: u64, session: Session) -> u64 {
     mix(seed ^ mix(u64::from(session)))
 }
 
@@ -32,7 +32,7 @@ pub(super) fn seed_of(seed: u64, session: Session) -> u64 {
 ///
 /// # Errors
 /// `Violated`, or the log cannot be read.
-pub(super) fn check(log: &Log, ledger: &Ledger, seed: u64) -> Result<Found, Broken> {
+pub(crate) fn check(log: &Log, ledger: &Ledger, seed: u64) -> Result<Found, Broken> {
     let mut check = LedgerCheck::new(ledger, seed, log.head());
     log.each(|lsn, data| check.record(lsn, data)).map_err(Broken::Unread)?;
     check.finish()

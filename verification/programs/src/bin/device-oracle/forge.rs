@@ -12,7 +12,7 @@ const FIELDS_AT: usize = 12;
 ///
 /// # Errors
 /// The file is no longer than a block, or the operating system failed; `at` lies outside.
-pub(super) fn forge(path: &Path, at: u64, value: u64) -> io::Result<()> {
+pub(crate) fn forge(path: &Path, at: u64, value: u64) -> io::Result<()> {
     let mut file = File::options().read(true).write(true).open(path)?;
     let mut block = [0; BLOCK_BYTES];
     file.read_exact(&mut block)?;
@@ -26,7 +26,7 @@ pub(super) fn forge(path: &Path, at: u64, value: u64) -> io::Result<()> {
 }
 
 /// Computes CRC-32C bit by bit, independently of the log's implementation.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     let bit = |crc: u32| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
 }

@@ -21,33 +21,33 @@ use std::path::Path;
 use palisade::Lsn;
 
 /// The number of an open that returned Ok, counted from 1.
-pub(super) type Session = u32;
+pub(crate) type Session = u32;
 
 /// A record within its session: thread and number within the thread.
-pub(super) type RecordPlace = (u32, u64);
+pub(crate) type RecordPlace = (u32, u64);
 
 /// The records of one session.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// By LSN.
-    pub(super) records: BTreeMap<Lsn, Entry>,
+    pub(crate) records: BTreeMap<Lsn, Entry>,
     /// The number of each thread's next record.
     next: BTreeMap<u32, u64>,
     /// Whether a later open has reported them: then exactly these must be there.
-    pub(super) is_settled: bool,
+    pub(crate) is_settled: bool,
 }
 
 /// A record that was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) place: RecordPlace,
+pub(crate) struct Entry {
+    pub(crate) place: RecordPlace,
     /// Whether it was acknowledged or reported.
-    pub(super) is_owed: bool,
+    pub(crate) is_owed: bool,
 }
 
 impl Known {
     /// Returns the number of the next record of `thread`.
-    pub(super) fn next(&self, thread: u32) -> u64 {
+    pub(crate) fn next(&self, thread: u32) -> u64 {
         self.next.get(&thread).copied().unwrap_or(0)
     }
 
@@ -61,11 +61,11 @@ impl Known {
 
 /// All sessions, in memory and in the file.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     file: File,
-    pub(super) sessions: BTreeMap<Session, Known>,
+    pub(crate) sessions: BTreeMap<Session, Known>,
     /// The highest LSN that a truncation was asked for.
-    pub(super) head_may_be: Lsn,
+    pub(crate) head_may_be: Lsn,
 }
 
 impl Ledger {
@@ -73,7 +73,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The file cannot be read, or holds a line that is none of a ledger's.
-    pub(super) fn open(path: &Path) -> io::Result<Ledger> {
+    pub(crate) fn open(path: &Path) -> io::Result<Ledger> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let text = std::fs::read_to_string(path)?;
         let mut ledger = Ledger { file, sessions: BTreeMap::new(), head_may_be: Lsn::ZERO };
@@ -87,18 +87,18 @@ impl Ledger {
     }
 
     /// Returns the running session's number; 0 before the first.
-    pub(super) fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> Session {
         self.sessions.last_key_value().map_or(0, |(number, _)| *number)
     }
 
     /// Returns the number of the next record of `thread` in the running session.
-    pub(super) fn next(&self, thread: u32) -> u64 {
+    pub(crate) fn next(&self, thread: u32) -> u64 {
         self.sessions.last_key_value().map_or(0, |(_, known)| known.next(thread))
     }
 
     /// Returns the LSN of the owed record that lies `percent` of the way from the first owed one at
     /// or above `head` to the last; `None` if none is owed.
-    pub(super) fn owed_at(&self, percent: u64, head: Lsn) -> Option<Lsn> {
+    pub(crate) fn owed_at(&self, percent: u64, head: Lsn) -> Option<Lsn> {
         let all = self.sessions.values().flat_map(|known| known.records.range(head..));
         let owed: Vec<Lsn> = all.filter(|(_, entry)| entry.is_owed).map(|(lsn, _)| *lsn).collect();
         let last = owed.len().checked_sub(1)?;
@@ -109,29 +109,29 @@ impl Ledger {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn begin_session(&mut self) -> io::Result<()> {
+    pub(crate) fn begin_session(&mut self) -> io::Result<()> {
         let number = self.session() + 1;
         self.write(&format!("s {number}\n"))
     }
 
     /// Notes a record of the running session.
-    pub(super) fn note(&mut self, place: RecordPlace, lsn: Lsn, is_owed: bool) -> io::Result<()> {
+    pub(crate) fn note(&mut self, place: RecordPlace, lsn: Lsn, is_owed: bool) -> io::Result<()> {
         let kind = if is_owed { 'a' } else { 'r' };
         self.write(&format!("{kind} {} {} {}\n", place.0, place.1, lsn.as_u64()))
     }
 
     /// Notes that all records of the running session below `lsn` are durable.
-    pub(super) fn durable(&mut self, lsn: Lsn) -> io::Result<()> {
+    pub(crate) fn durable(&mut self, lsn: Lsn) -> io::Result<()> {
         self.write(&format!("d {}\n", lsn.as_u64()))
     }
 
     /// Notes that a truncation is about to be asked for.
-    pub(super) fn may_truncate(&mut self, lsn: Lsn) -> io::Result<()> {
+    pub(crate) fn may_truncate(&mut self, lsn: Lsn) -> io::Result<()> {
         self.write(&format!("c {}\n", lsn.as_u64()))
     }
 
     /// Notes the records that an open reported, by session. From now on exactly these are owed.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &mut self,
         found: &BTreeMap<Session, BTreeMap<Lsn, RecordPlace>>,
     ) -> io::Result<()> {
