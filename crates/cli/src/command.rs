@@ -6,8 +6,7 @@ use crate::args::{
     ChildArgs, DEMO_EXAMPLES, DUMP_EXAMPLES, DemoArgs, DumpArgs, FillArgs, INFO_EXAMPLES, InfoArgs,
     LogArgs, SALVAGE_EXAMPLES, SalvageArgs, VERIFY_EXAMPLES, VerifyArgs,
 };
-use crate::bench::place::GuardArgs;
-use crate::bench::{self, BenchArgs};
+use crate::doctor::place::GuardArgs;
 use crate::doctor::{self, DoctorArgs};
 use crate::manual::{self, CompletionsArgs, ManArgs};
 use crate::map;
@@ -37,8 +36,7 @@ Examples:
   palisade backup ./log --into ./backup
                                        copy a log that no process has open
   palisade streams ls ./log            list the streams of a log of streams
-  palisade doctor /var/lib/db          what a sync costs there
-  palisade bench /var/lib/db           what a log there does, against a raw sync
+  palisade doctor /var/lib/db          what a sync costs there, and what a log does
 
 Exit codes:
   0  done; for demo: the check held; for verify: every record is whole
@@ -90,12 +88,9 @@ pub(crate) enum Command {
     /// Looks into a log of streams: lists, prints and checks them.
     #[command(after_help = streams::EXAMPLES)]
     Streams(StreamsArgs),
-    /// Measures what a sync costs in a folder, and says what that means for a log there.
+    /// Measures what a sync costs in a folder and what a log does there, and explains the figures.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Measures what a log in a folder does, against a raw sync of the same disk.
-    #[command(after_help = bench::EXAMPLES)]
-    Bench(BenchArgs),
     /// Prints the script by which a shell completes commands and options.
     #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -105,9 +100,9 @@ pub(crate) enum Command {
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoChild(ChildArgs),
-    /// The process that removes what a killed `bench` leaves.
+    /// The process that removes what a killed `doctor` leaves.
     #[command(hide = true)]
-    BenchGuard(GuardArgs),
+    DoctorGuard(GuardArgs),
     /// Fills a small disk, frees space and continues; for `verification/filesystems.sh`.
     #[command(hide = true)]
     DemoFill(FillArgs),

@@ -4,12 +4,10 @@
 //! `verify` and `salvage` read a log without changing it, also while a writer runs; `repair` copies
 //! the records below the damage into a new log; `restore` makes a log of an archive and of what is
 //! left of the log; `backup` copies a log; `streams` reads the streams of a log that has some;
-//! `doctor` measures the cost of a sync in a folder, and `bench` compares a log there with raw
-//! syncs. `completions` and `man` print what a shell and `man` read. `docs/architecture.md` shows
+//! `doctor` measures the cost of a sync in a folder, and what a log there does. `completions` and `man` print what a shell and `man` read. `docs/architecture.md` shows
 //! how the log works.
 
 mod args;
-mod bench;
 mod command;
 mod demo;
 mod doctor;
@@ -72,8 +70,7 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::Restore(args) => restore::restore(args, &mut out).map(|()| Exit::Success),
         Command::Backup(args) => restore::backup(args, &mut out).map(|()| Exit::Success),
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
-        Command::Bench(args) => bench::run(args, &mut out).map(|()| Exit::Success),
-        Command::BenchGuard(args) => bench::place::guard(args).map(|()| Exit::Success),
+        Command::DoctorGuard(args) => doctor::place::guard(args).map(|()| Exit::Success),
         Command::Completions(args) => {
             manual::completions(args, &Cli::command(), &mut out).map(|()| Exit::Success)
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const FILE_BYTES: u64 = 16 << 20;
 const ZERO_BYTES: usize = 1 << 20;
 /// A record, as the log's figures are quoted for.
-pub(crate) const RECORD_BYTES: usize = 256;
+pub(super) const RECORD_BYTES: usize = 256;
 
 /// What the file was before a write to it is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) const WAYS: [Way; 5] = [
     Way::FullSync,
 ];
 /// What a log does for one record.
-pub(crate) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
+pub(super) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
 /// What a log would do that lets its file grow.
 pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
 

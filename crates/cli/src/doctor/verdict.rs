@@ -1,39 +1,51 @@
-//! What the measured costs mean for a log in that folder, in plain words.
+//! What the measured figures mean for a log in that folder, in plain words.
 
 use std::time::Duration;
 
+use super::figures::{Figure, Workload};
 use super::probe::{Cost, GROWING, LOG, Way};
 use crate::units::time;
 
 /// No device that keeps bytes without power answers so soon over any bus: whoever did not wait.
 const IN_MEMORY: Duration = Duration::from_micros(2);
 /// A cache that outlives the power answers so soon; a disk that has to write does not.
-pub(crate) const CACHED: Duration = Duration::from_micros(20);
+const CACHED: Duration = Duration::from_micros(20);
 /// Rotating disks, and networks.
 const SLOW: Duration = Duration::from_millis(2);
 /// A way has to be better by as much as this before it is called better: runs differ.
 const BETTER: f64 = 1.2;
+/// Below this gain many threads commit little more than one.
+const GAIN: f64 = 2.0;
+/// Above this share of raw syncs, a lone commit is as fast as the disk.
+const NEAR: f64 = 0.8;
+/// The rounds of an idle disk differ by less than this.
+const STEADY: f64 = 1.5;
 
 /// What was measured, by its way; `None` where this system has no such way.
 pub(super) type Costs = [(Way, Option<Cost>)];
 
-fn cost(costs: &Costs, way: Way) -> Option<Cost> {
-    costs.iter().find(|(measured, _)| *measured == way).and_then(|(_, cost)| *cost)
-}
-
-/// Returns lines that explain the costs that were measured.
-pub(super) fn of(file_system: Option<&str>, costs: &Costs) -> Vec<String> {
-    let cost = |way| cost(costs, way);
-    let Some(log) = cost(LOG) else {
-        return vec!["a log cannot be kept here: fdatasync does not work".into()];
-    };
-    let mut lines = vec![honesty(file_system, log.p50), rate(log)];
-    lines.extend(cost(GROWING).map(|growing| growth(log, growing)));
+/// Returns lines that explain the costs of the disk and the figures of a log on it.
+pub(super) fn of(file_system: Option<&str>, costs: &Costs, figures: &[Figure]) -> Vec<String> {
+    let cost =
+        |way| costs.iter().find(|(measured, _)| *measured == way).and_then(|(_, cost)| *cost);
+    let figure = |workload| figures.iter().find(|figure| figure.workload == workload);
+    let mut lines = Vec::new();
+    if let (Some(log), Some(growing)) = (cost(LOG), cost(GROWING)) {
+        lines.push(growth(log, growing));
+    }
+    let Some(raw) = figure(Workload::RawSync) else { return lines };
+    let sync = raw.p50.unwrap_or_default();
+    lines.insert(0, honesty(file_system, sync));
+    if let (Some(one), Some(many)) = (figure(Workload::Commit(1)), figure(Workload::Commit(64))) {
+        lines.splice(..0, distrust(raw, one, many));
+        lines.extend([group(one, many, sync), alone(one)]);
+    }
+    lines.extend(figure(Workload::Append).map(append));
     lines
 }
 
-/// Says whether a sync that takes so long can have reached a medium.
-pub(crate) fn honesty(file_system: Option<&str>, sync: Duration) -> String {
+/// Returns whether a sync that takes so long can have reached a medium.
+fn honesty(file_system: Option<&str>, sync: Duration) -> String {
     let took = time(sync);
     if let Some(name @ ("tmpfs" | "ramfs")) = file_system {
         return format!(
@@ -57,13 +69,6 @@ pub(crate) fn honesty(file_system: Option<&str>, sync: Duration) -> String {
     }
 }
 
-fn rate(log: Cost) -> String {
-    format!(
-        "one thread that commits each record can reach {:.0} commits/s; more threads share syncs",
-        log.per_s
-    )
-}
-
 fn growth(log: Cost, growing: Cost) -> String {
     let ratio = log.per_s / growing.per_s;
     if ratio < BETTER {
@@ -72,37 +77,127 @@ fn growth(log: Cost, growing: Cost) -> String {
     format!("a file that grows is {ratio:.1} times slower: the log writes its segments ahead")
 }
 
+fn gain(one: &Figure, many: &Figure) -> f64 {
+    many.ratio / one.ratio
+}
+
+fn group(one: &Figure, many: &Figure, sync: Duration) -> String {
+    let gain = gain(one, many);
+    let threads = many.workload.threads();
+    if gain >= GAIN {
+        let shared = many.records_per_sync.unwrap_or(1.0);
+        return format!(
+            "group commit gives {gain:.1} times the commits of one thread: {threads} threads make \
+             {:.0}/s, with {shared:.0} records in each sync",
+            many.per_s
+        );
+    }
+    let why = match sync < CACHED {
+        true => "a sync costs no more here than waking a thread",
+        false => "something else uses the processors or the disk",
+    };
+    let little = format!("{threads} threads make {gain:.1} times the commits of one");
+    format!("group commit gives little: {little}; {why}")
+}
+
+fn alone(one: &Figure) -> String {
+    let ratio = one.ratio;
+    let limit = match ratio >= NEAR {
+        true => "the disk is the limit, not the log",
+        false => "the log's own work, or another load, is the limit, not the disk",
+    };
+    format!("one thread alone makes {ratio:.2} commits in the time of a raw sync: {limit}")
+}
+
+fn append(append: &Figure) -> String {
+    let ratio = append.ratio;
+    format!(
+        "one thread appends {ratio:.0} records in the time of one sync: let several records share \
+         a commit where you can"
+    )
+}
+
+/// Returns why the figures are those of a machine that is busy, if they are.
+fn distrust(raw: &Figure, one: &Figure, many: &Figure) -> Option<String> {
+    let (gain, threads) = (gain(one, many), many.workload.threads());
+    let why = if gain > threads as f64 {
+        format!("{threads} threads cannot gain {gain:.0} times by sharing syncs")
+    } else if raw.spread > STEADY {
+        format!("raw syncs differed between rounds by {:.1} times", raw.spread)
+    } else {
+        return None;
+    };
+    Some(format!(
+        "do not trust these figures: {why}; something else uses the disk or the processors, so \
+         measure again on an idle machine"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn cost(us: u64) -> Cost {
+    const COSTS: [(Way, Option<Cost>); 2] = [(LOG, Some(cost(100))), (GROWING, Some(cost(150)))];
+
+    const fn cost(us: u64) -> Cost {
         let time = Duration::from_micros(us);
         Cost { writes: 10, per_s: 1e6 / us as f64, p50: time, p99: time }
     }
 
+    fn figure(workload: Workload, per_s: f64, ratio: f64, p50_us: u64) -> Figure {
+        let p50 = Some(Duration::from_micros(p50_us));
+        let records_per_sync = Some(19.4);
+        Figure { workload, per_s, ratio, p50, p99: p50, records_per_sync, spread: 1.1 }
+    }
+
+    fn figures(sync_us: u64, one: f64, many: f64) -> [Figure; 4] {
+        let raw = 1e6 / sync_us as f64;
+        [
+            figure(Workload::RawSync, raw, 1.0, sync_us),
+            figure(Workload::Commit(1), one, one / raw, sync_us),
+            figure(Workload::Commit(64), many, many / raw, sync_us),
+            figure(Workload::Append, 3e6, 3e6 / raw, 1),
+        ]
+    }
+
     #[test]
-    fn a_usual_disk_gets_its_rates() {
-        let costs = [(LOG, Some(cost(100))), (GROWING, Some(cost(150)))];
-        let lines = of(Some("ext4"), &costs).join("\n");
-        for part in ["100.0 µs, as a device that writes", "10000 commits/s", "1.5 times slower"] {
-            assert!(lines.contains(part), "{part} is not in {lines}");
-        }
+    fn a_usual_disk_gets_its_gain_from_groups() {
+        let lines = of(Some("ext4"), &COSTS, &figures(200, 4900.0, 98_000.0));
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert!(lines[1].contains("1.5 times slower"), "{lines:?}");
+        assert!(lines[0].contains("200.0 µs, as a device that writes"), "{lines:?}");
+        let gain = "gives 20.0 times the commits of one thread: 64 threads make 98000/s, with 19";
+        assert!(lines[2].contains(gain), "{lines:?}");
+        assert!(lines[3].contains("0.98 commits") && lines[3].contains("disk is the limit"));
+        assert!(lines[4].contains("appends 600 records in the time of one sync"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_disk_that_does_not_wait_is_named() {
+        let lines = of(Some("ext4"), &COSTS, &figures(1, 300_000.0, 330_000.0));
+        assert!(lines[0].contains("it reaches no device"), "{lines:?}");
+        assert!(lines[2].contains("little: 64 threads make 1.1 times"), "{lines:?}");
+        assert!(lines[2].contains("no more here than waking a thread"), "{lines:?}");
+        assert!(lines[3].contains("not the disk"), "{lines:?}");
+        let cached = of(None, &COSTS, &figures(10, 90_000.0, 400_000.0));
+        assert!(cached[0].contains("find out which before you trust it"), "{cached:?}");
+    }
+
+    #[test]
+    fn differing_rounds_and_missing_gain_point_at_another_load() {
+        let mut figures = figures(200, 4900.0, 5000.0);
+        figures[0].spread = 2.26;
+        let lines = of(None, &COSTS, &figures);
+        assert!(lines[0].contains("differed between rounds by 2.3 times"), "{lines:?}");
+        assert!(lines[3].contains("something else uses the processors"), "{lines:?}");
+        let too_good = of(None, &COSTS, &self::figures(200, 300.0, 98_000.0));
+        assert!(too_good[0].contains("64 threads cannot gain 327 times"), "{too_good:?}");
     }
 
     #[test]
     fn memory_is_called_memory() {
-        let in_memory = of(Some("tmpfs"), &[(LOG, Some(cost(100)))]);
-        assert!(in_memory[0].contains("tmpfs lies in memory"), "{in_memory:?}");
-        let too_soon = of(None, &[(LOG, Some(cost(1)))]);
-        assert!(too_soon[0].contains("reaches no device"), "{too_soon:?}");
-    }
-
-    #[test]
-    fn what_was_not_measured_is_not_judged() {
-        let lines = of(None, &[(LOG, Some(cost(100))), (GROWING, None)]);
-        assert_eq!(lines.len(), 2);
-        assert!(lines[1].contains("10000 commits/s"), "{lines:?}");
-        assert_eq!(of(None, &[(LOG, None)]).len(), 1);
+        let lines = of(Some("tmpfs"), &[(LOG, None)], &figures(200, 4900.0, 98_000.0));
+        assert!(lines[0].contains("tmpfs lies in memory"), "{lines:?}");
+        assert!(!lines[1].contains("slower"), "{lines:?}");
     }
 }

@@ -1,7 +1,6 @@
 //! The command as a user runs it. The tests of this file run `info`, `dump` and `verify` on logs in
 //! every state that they can be found in.
 
-mod bench;
 mod codecs;
 mod common;
 mod demo;
@@ -372,10 +371,9 @@ fn messages_and_help_name_nothing_of_the_library() {
     let small_buffer = ["--buffer-bytes", "65536", "--record-bytes", "40000"];
     outputs.push(demo::in_folder(folder.path(), &small_buffer));
     assert!(outputs.iter().all(|output| code(output) >= 2), "{outputs:?}");
-    for command in [
-        "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "streams", "doctor",
-        "bench",
-    ] {
+    for command in
+        ["demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "streams", "doctor"]
+    {
         outputs.push(words(&[command, "--help"]).output().unwrap());
     }
     for output in outputs {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) const COMMANDS: [&str; 15] = [
+pub(super) const COMMANDS: [&str; 14] = [
     "demo",
     "info",
     "map",
@@ -15,7 +15,6 @@ pub(super) const COMMANDS: [&str; 15] = [
     "backup",
     "streams",
     "doctor",
-    "bench",
     "completions",
     "man",
 ];
@@ -33,7 +32,7 @@ fn each_shell_gets_completions_of_all_commands_and_options() {
         for word in COMMANDS.into_iter().chain(["poll-ms", "dry-run"]) {
             assert!(script.contains(word), "{word} is not in the completions for {shell}");
         }
-        for hidden in ["bench-guard", "demo-child", "demo-fill"] {
+        for hidden in ["doctor-guard", "demo-child", "demo-fill"] {
             assert!(!script.contains(hidden), "{hidden} is in the completions for {shell}");
         }
     }

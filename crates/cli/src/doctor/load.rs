@@ -1,4 +1,4 @@
-//! Runs the workloads of `palisade bench`.
+//! Runs the workloads of `palisade doctor`.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use palisade::{Lsn, OpenMode, Options, Wal};
 
 use super::figures::{RoundSamples, Sample, Workload};
-use crate::doctor::probe::{Cost, LOG, RECORD_BYTES};
+use super::probe::{Cost, LOG, RECORD_BYTES};
 use crate::exit::Failure;
 
 /// No workload appends more than this between two truncations.
@@ -123,7 +123,7 @@ impl Load {
         Ok(Sample { per_s, ..Sample::default() })
     }
 
-    /// Gives the space back. Else the bench of a fast disk would fill it.
+    /// Gives the space back. Otherwise the log would fill a fast disk.
     fn truncate(&self) -> Result<(), Failure> {
         self.wal.sync()?;
         Ok(self.wal.truncate_before(self.wal.durable_lsn())?)

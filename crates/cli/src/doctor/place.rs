@@ -1,8 +1,8 @@
-//! The folder that the bench works in: made in the folder that the user named, and removed again.
+//! The folder that the doctor works in: made in the folder that the user named, and removed again.
 //!
-//! A process of its own waits until the bench has ended, and removes what it left. So Ctrl-C or a
+//! A process of its own waits until the doctor has ended, and removes what it left. So Ctrl-C or a
 //! kill leaves nothing behind. That process has a process group of its own: the terminal sends the
-//! signal of Ctrl-C to the bench alone.
+//! signal of Ctrl-C to the doctor alone.
 
 use std::fs;
 use std::io;
@@ -19,15 +19,15 @@ use super::load::MAX_BYTES;
 use crate::exit::Failure;
 
 /// The folder's name.
-const NAME: &str = "palisade-bench";
+const NAME: &str = "palisade-doctor";
 /// What must be free: all records between two truncations, and as much for segments that are
 /// prepared, files of raw syncs, and the file system itself. The help names this number.
 const NEEDED_BYTES: u64 = 4 * MAX_BYTES as u64;
-/// How long a killed bench may take to give up its lock.
+/// How long a killed doctor may take to give up its lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(60);
 const LOCK_TICK: Duration = Duration::from_millis(20);
 
-/// The folder of the bench. It is gone when this value is.
+/// The folder of the doctor. It is gone when this value is.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -39,7 +39,7 @@ impl Place {
     ///
     /// # Errors
     /// `Usage`: `dir` is no folder. `Log` with `Locked`: a process has the log in `dir` open, or
-    /// another bench runs there. With `NoSpace`: it lacks space. With `InvalidArgument`: something
+    /// another doctor runs there. With `NoSpace`: it lacks space. With `InvalidArgument`: something
     /// of the folder's name is there. `Io`: the folder, or the process that guards it, cannot be
     /// made.
     pub(super) fn make(dir: &Path) -> Result<Place, Failure> {
@@ -47,7 +47,7 @@ impl Place {
             return Err(Failure::no_folder(dir));
         }
         if is_open(dir) {
-            let text = "a process has the log in this folder open, and the bench would slow it";
+            let text = "a process has the log in this folder open, and measurements would slow it";
             return Err(Error::new(ErrorKind::Locked, text).at_path(dir).into());
         }
         has_room(dir, free_bytes(dir)?)?;
@@ -103,12 +103,12 @@ fn is_open(dir: &Path) -> bool {
 
 fn taken(path: &Path) -> Failure {
     if is_open(&log_in(path)) {
-        let error = Error::new(ErrorKind::Locked, "another `palisade bench` runs in this folder");
+        let error = Error::new(ErrorKind::Locked, "another `palisade doctor` runs in this folder");
         return error.at_path(path).with_advice("wait until it has ended").into();
     }
-    let text = "the bench needs this name, and something has it";
+    let text = "the measurements need this name, and something has it";
     let error = Error::new(ErrorKind::InvalidArgument, text).at_path(path);
-    error.with_advice("if a bench left it that was killed, remove it").into()
+    error.with_advice("if a doctor left it that was killed, remove it").into()
 }
 
 /// Refuses a disk with too little space; `free` is `None` where the system does not say.
@@ -116,7 +116,8 @@ fn has_room(dir: &Path, free: Option<u64>) -> Result<(), Failure> {
     match free {
         Some(free) if free < NEEDED_BYTES => {
             let (needed, free) = (NEEDED_BYTES >> 20, free >> 20);
-            let text = format!("the bench needs {needed} MiB of free space, and {free} are there");
+            let text =
+                format!("the measurements need {needed} MiB of free space, and {free} are there");
             let error = Error::new(ErrorKind::NoSpace, text).at_path(dir);
             Err(error.with_advice("free space, or name a folder on another disk").into())
         }
@@ -136,7 +137,7 @@ fn free_bytes(_dir: &Path) -> Result<Option<u64>, Failure> {
     Ok(None)
 }
 
-/// Removes the bench's folder, if it is there, and the file of the log buffer.
+/// Removes the doctor's folder, if it is there, and the file of the log buffer.
 fn remove(path: &Path) -> io::Result<()> {
     let buffer = Inspector::open(log_in(path)).and_then(|log| log.buffer());
     if let Ok(BufferPlace::Memory(file) | BufferPlace::Marks(file)) = buffer {
@@ -157,7 +158,7 @@ struct Guard(Child);
 impl Guard {
     fn start(path: &Path) -> io::Result<Guard> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("bench-guard").arg(path);
+        command.arg("doctor-guard").arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -176,13 +177,13 @@ pub(crate) struct GuardArgs {
     dir: PathBuf,
 }
 
-/// Waits for the end of standard input, and removes what a bench left in its folder.
+/// Waits for the end of standard input, and removes what a doctor left in its folder.
 ///
 /// # Errors
-/// `Usage`: the folder does not have the name of a bench's. `Io`: it cannot be removed.
+/// `Usage`: the folder does not have the name of a doctor's. `Io`: it cannot be removed.
 pub(crate) fn guard(args: &GuardArgs) -> Result<(), Failure> {
     if args.dir.file_name().is_none_or(|name| name != NAME) {
-        return Err(Failure::Usage(format!("not a folder of a bench: {}", args.dir.display())));
+        return Err(Failure::Usage(format!("not a folder of a doctor: {}", args.dir.display())));
     }
     // An input that fails has no writer any more, either.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -201,14 +202,14 @@ mod tests {
     fn too_little_free_space_is_refused_and_unknown_space_accepted() {
         let dir = Path::new("./disk");
         let refused = has_room(dir, Some(NEEDED_BYTES - 1)).unwrap_err().to_string();
-        for part in ["needs 1024 MiB", "1023 are there", "./disk", "free space, or name"] {
+        for part in ["need 1024 MiB", "1023 are there", "./disk", "free space, or name"] {
             assert!(refused.contains(part), "{part} is not in {refused}");
         }
         assert!(has_room(dir, Some(NEEDED_BYTES)).is_ok() && has_room(dir, None).is_ok());
     }
 
     #[test]
-    fn the_guard_removes_nothing_but_a_folder_of_a_bench() {
+    fn the_guard_removes_nothing_but_a_folder_of_a_doctor() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let refused = guard(&GuardArgs { dir: folder.path().to_owned() });
         assert!(matches!(refused, Err(Failure::Usage(_))), "{refused:?}");
@@ -221,7 +222,7 @@ mod tests {
         let mine = folder.path().join(NAME).join("mine");
         fs::create_dir_all(&mine).unwrap();
         let refused = Place::make(folder.path()).unwrap_err();
-        assert!(refused.to_string().contains("needs this name"), "{refused}");
+        assert!(refused.to_string().contains("need this name"), "{refused}");
         assert!(mine.is_dir());
     }
 }

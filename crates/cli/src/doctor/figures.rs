@@ -1,4 +1,4 @@
-//! The workloads of `palisade bench`, and the medians of what they did.
+//! The workloads of `palisade doctor`, and the medians of what they did.
 
 use std::cmp::Ordering;
 use std::time::Duration;
