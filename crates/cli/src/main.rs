@@ -4,8 +4,8 @@
 //! `verify` and `salvage` read a log without changing it, also while a writer runs; `repair` copies
 //! the records below the damage into a new log; `restore` makes a log of an archive and of what is
 //! left of the log; `backup` copies a log; `streams` reads the streams of a log that has some;
-//! `doctor` measures the cost of a sync in a folder, and what a log there does. `completions` and `man` print what a shell and `man` read. `docs/architecture.md` shows
-//! how the log works.
+//! `doctor` measures the cost of a sync in a folder, and what a log there does. `completions` and
+//! `man` print what a shell and `man` read. `docs/architecture.md` shows how the log works.
 
 mod args;
 mod command;

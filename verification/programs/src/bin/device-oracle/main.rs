@@ -24,8 +24,8 @@
 //! | `refused` | the log could not be opened or read |
 //! | `violated` | the log contradicts the ledger, or reports that it is damaged or missing |
 //!
-//! Exit codes: 0; 1 if anything was violated; 2 if a command or an argument is wrong, or the ledger,
-//! the input or the output failed.
+//! Exit codes: 0; 1 if anything was violated; 2 if a command or an argument is wrong, or the
+//! ledger, the input or the output failed.
 
 mod check;
 #[path = "../../../../../crates/cli/src/demo/content.rs"]
