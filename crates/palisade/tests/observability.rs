@@ -278,6 +278,7 @@ fn the_table_has_each_span_and_event_and_no_other() {
     let wal = open();
     disk.set((CallKind::Sync, Target::Segment), Effect::Eio);
     wal.commit(b"lost").unwrap_err();
+    wal.abandon();
 
     let seen = trace.0.lock().unwrap().clone();
     let row = |row: &Vec<String>| {
