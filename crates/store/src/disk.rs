@@ -114,7 +114,7 @@ pub struct FileIdentity {
     pub born: u64,
 }
 
-/// A file system, and what else a store takes from the world around it.
+/// A file system.
 ///
 /// Two methods are required here, five of [`DiskFolder`], and five of [`DiskFile`]. The others
 /// have defaults that suit a disk without the feature.
@@ -163,6 +163,15 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         u64::MAX
     }
 
+    /// Returns the host. Default: the operating system.
+    fn host(&self) -> &dyn Host {
+        &System
+    }
+}
+
+/// What a store takes from the world around it besides files: random bits, the clock, and when its
+/// background work runs. The defaults are those of the operating system.
+pub trait Host: Send + Sync + fmt::Debug {
     /// Returns 64 random bits. Default: those of the operating system.
     ///
     /// # Errors
@@ -192,6 +201,12 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         ZeroSteps::default()
     }
 }
+
+/// The host of a disk that has none of its own.
+#[derive(Debug)]
+struct System;
+
+impl Host for System {}
 
 /// An open folder. Its calls reach the files in it and no others, wherever the folder is moved to
 /// and whatever takes its name.

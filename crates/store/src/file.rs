@@ -126,7 +126,7 @@ impl FileStore {
             in_place,
             zero_fill: options.zero_fill,
             spare_segments: options.spare_segments,
-            zero_steps: folder.disk().zero_steps(),
+            zero_steps: folder.disk().host().zero_steps(),
             max_bytes: options.max_bytes,
         };
         let segments = Arc::new(Segments::open(folder.clone(), shape, options.on_release.clone())?);
@@ -412,12 +412,12 @@ impl Store for FileStore {
     }
 
     fn random(&self) -> Result<u64> {
-        let drawn = self.folder.disk().random();
+        let drawn = self.folder.disk().host().random();
         drawn.map_err(|error| Error::io("draw a random number", error).at_path(self.path()))
     }
 
     fn writes_behind(&self) -> bool {
-        self.folder.disk().writes_behind()
+        self.folder.disk().host().writes_behind()
     }
 
     fn close(&self) {

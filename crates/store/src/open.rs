@@ -319,7 +319,7 @@ fn take_lock(folder: &Folder) -> Result<Lock> {
     let lock = Lock { file, folder: folder.open_again()? };
     for attempt in 0..LOCK_TRIES {
         if attempt > 0 {
-            folder.disk().pause(LOCK_PAUSE);
+            folder.disk().host().pause(LOCK_PAUSE);
         }
         let taken = lock.file.try_lock(false);
         let taken = taken.map_err(|error| folder.error("lock the log", LOCK, error))?;
@@ -334,7 +334,7 @@ fn take_lock(folder: &Folder) -> Result<Lock> {
 fn fresh_state(disk: &dyn Disk, options: &FileOptions) -> Result<State> {
     let mut uuid = [0; 16];
     for half in uuid.chunks_exact_mut(8) {
-        let bits = disk.random();
+        let bits = disk.host().random();
         let bits = bits.map_err(|error| Error::io("draw the log's identity", error))?;
         half.copy_from_slice(&bits.to_le_bytes());
     }

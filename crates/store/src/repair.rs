@@ -100,7 +100,8 @@ impl Repair {
         on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Repair> {
         let disk = guarded(disk);
-        let random = disk.random().map_err(|error| Error::io("draw the epoch's salt", error));
+        let random =
+            disk.host().random().map_err(|error| Error::io("draw the epoch's salt", error));
         let source = Arc::new(FileReader::open_on(disk, log)?);
         let lock = source.lock_out_writers()?;
         source.meta()?;

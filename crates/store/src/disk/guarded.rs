@@ -13,7 +13,8 @@ use palisade_core::Memory;
 use palisade_core::sync::survive;
 
 use super::{
-    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
+    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
+    ZeroSteps,
 };
 
 /// Wraps `disk`: a call of the disk, its folders or its files that panics returns an error instead.
@@ -78,24 +79,30 @@ impl Disk for Guarded<Arc<dyn Disk>> {
         survive(|| (**self).largest_file()).unwrap_or(u64::MAX)
     }
 
+    fn host(&self) -> &dyn Host {
+        self
+    }
+}
+
+impl Host for Guarded<Arc<dyn Disk>> {
     fn random(&self) -> io::Result<u64> {
-        guard("random", || (**self).random())
+        guard("random", || (**self).host().random())
     }
 
     fn pause(&self, time: Duration) {
-        let _ = survive(|| (**self).pause(time));
+        let _ = survive(|| (**self).host().pause(time));
     }
 
     fn writes_behind(&self) -> bool {
-        survive(|| (**self).writes_behind()).unwrap_or(true)
+        survive(|| (**self).host().writes_behind()).unwrap_or(true)
     }
 
     fn background(&self) -> Background {
-        survive(|| (**self).background()).unwrap_or(Background::Thread)
+        survive(|| (**self).host().background()).unwrap_or(Background::Thread)
     }
 
     fn zero_steps(&self) -> ZeroSteps {
-        survive(|| (**self).zero_steps()).unwrap_or_default()
+        survive(|| (**self).host().zero_steps()).unwrap_or_default()
     }
 }
 

@@ -13,7 +13,8 @@ use palisade_core::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
 
 use super::os::{OsFile, memory_file};
 use super::{
-    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, read_full,
+    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
+    read_full,
 };
 
 /// The folder of the log buffers. No log lies there.
@@ -184,6 +185,12 @@ impl Disk for MemDisk {
         Ok(self.has_buffers.then(open))
     }
 
+    fn host(&self) -> &dyn Host {
+        self
+    }
+}
+
+impl Host for MemDisk {
     fn writes_behind(&self) -> bool {
         self.background == Background::Thread
     }

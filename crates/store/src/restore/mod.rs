@@ -147,7 +147,8 @@ impl Restore {
         on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Restore> {
         let disk = guarded(disk);
-        let salt = disk.random().map_err(|error| Error::io("draw the epoch's salt", error))?;
+        let salt =
+            disk.host().random().map_err(|error| Error::io("draw the epoch's salt", error))?;
         let mut sources = Arc::new(Sources::open(&disk, &from)?);
         let to = to.map_or_else(|| sources.end(), Ok)?;
         if from.archive.is_some() {

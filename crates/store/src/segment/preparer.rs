@@ -100,7 +100,7 @@ impl Preparer {
     }
 
     fn background(&self) -> Background {
-        self.shared.segments.folder.disk().background()
+        self.shared.segments.folder.disk().host().background()
     }
 
     fn ask(&self) {

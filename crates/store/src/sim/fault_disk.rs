@@ -12,7 +12,7 @@ use super::fault_file::FaultFile;
 use super::fault_gate::{Call, Calls, Effect, Gate, Target, call, target};
 use super::{CallKind, FOLDER};
 use crate::disk::{
-    Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Kind, ZeroSteps, guarded,
+    Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Host, Kind, ZeroSteps, guarded,
 };
 use crate::{FileOptions, FileStore, IntoStore};
 
@@ -133,25 +133,31 @@ impl Disk for FaultDisk {
         self.below.largest_file()
     }
 
+    fn host(&self) -> &dyn Host {
+        self
+    }
+}
+
+impl Host for FaultDisk {
     fn random(&self) -> io::Result<u64> {
         self.gate.begin(&call(CallKind::Look, Target::Other, "random"))?;
-        self.below.random()
+        self.below.host().random()
     }
 
     fn pause(&self, time: Duration) {
-        self.below.pause(time);
+        self.below.host().pause(time);
     }
 
     fn writes_behind(&self) -> bool {
-        self.below.writes_behind()
+        self.below.host().writes_behind()
     }
 
     fn background(&self) -> Background {
-        self.below.background()
+        self.below.host().background()
     }
 
     fn zero_steps(&self) -> ZeroSteps {
-        self.below.zero_steps()
+        self.below.host().zero_steps()
     }
 }
 

@@ -13,7 +13,8 @@ use super::fault::CallKind;
 use super::names::{MEMORY, Names, NodeId, name};
 use super::world::{CallStep, World, dead, eio, full};
 use crate::disk::{
-    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Kind, ZeroSteps,
+    Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
+    ZeroSteps,
 };
 
 /// How often a slow sync yields to other threads.
@@ -80,6 +81,12 @@ impl Disk for Process {
         Ok(Some((MEMORY.into(), Arc::new(folder))))
     }
 
+    fn host(&self) -> &dyn Host {
+        self
+    }
+}
+
+impl Host for Process {
     fn random(&self) -> io::Result<u64> {
         Ok(self.world.lock().entropy.next())
     }

@@ -360,7 +360,7 @@ impl Set {
     /// Returns the mark of a new attempt.
     fn draw_mark(&self) -> Result<u64> {
         let failed = |error| self.at(0)(Error::io("draw the mark of a checkpoint", error));
-        self.disk.random().map_err(failed)
+        self.disk.host().random().map_err(failed)
     }
 
     /// Appends the chunks of shard `number`, and makes them durable with all that they hold.
