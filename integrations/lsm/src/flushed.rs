@@ -19,8 +19,8 @@
 //! | a keyspace has a smaller number | the tables of this keyspace are older than the others |
 //! | no file, and the log was truncated | a part is lost |
 //!
-//! The first open makes the file. If a crash comes before, the next open finds no file and a log that
-//! was never truncated, and makes the file.
+//! The first open makes the file. If a crash comes before, the next open finds no file and a log
+//! that was never truncated, and makes the file.
 
 use std::path::Path;
 use std::sync::Arc;

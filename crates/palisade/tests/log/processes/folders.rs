@@ -321,8 +321,8 @@ fn a_backup_of_hard_links_keeps_its_records() {
     assert!(numbers(&small().open(&copy).unwrap()).starts_with(&all(600)));
 }
 
-/// Protection: an open takes the rights away that an open with a wider `file_mode` gave, because
-/// whoever may read the lock file can lock it, and so keep the log from being opened.
+/// Protection: an open takes the rights away that an open with a wider `file_mode` gave, because a
+/// user that may read the lock file can lock it, and so keep the log from being opened.
 #[test]
 fn a_lock_file_that_others_may_read_becomes_its_users_own() {
     let (_dir, path, wal) = log_on_files(small());
