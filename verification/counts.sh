@@ -22,7 +22,7 @@ sources() {
     local crate
     for crate in "$@"; do
         git ls-files "crates/$crate/src/*.rs" |
-            grep -vE '/(tests|models|fuzzing|sim)/|tests\.rs$|/model\.rs$'
+            grep -vE '/(tests|models|sim)/|(tests|/testing|/model)\.rs$'
     done
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs each target of fuzz/ for a while, from the committed corpus on. Needs a nightly toolchain
 # and cargo-fuzz; says so and skips without them. Not part of .ci/run: the same bodies run over
-# the corpus and over inputs made from it in `cargo test -p palisade-store fuzzing` and
+# the corpus and over inputs made from it in `cargo test -p palisade-verification` and
 # `cargo test -p palisade --test log stored_bytes`.
 #
 #   verification/fuzz.sh             60 seconds for each target

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| palisade_store::fuzzing::frame_decode(input));
+fuzz_target!(|input: &[u8]| palisade_verification::fuzzing::frame_decode(input));

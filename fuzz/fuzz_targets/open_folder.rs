@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use palisade_store::fuzzing::{Image, mutate, open_folder};
+use palisade_verification::fuzzing::{Image, mutate, open_folder};
 
 fuzz_target!(|input: &[u8]| open_folder(input));
 

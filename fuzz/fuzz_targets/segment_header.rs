@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| palisade_store::fuzzing::segment_header(input));
+fuzz_target!(|input: &[u8]| palisade_verification::fuzzing::segment_header(input));

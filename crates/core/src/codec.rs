@@ -6,190 +6,21 @@
 //! a reader of an open log need the codec.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::frame::{HEADER_BYTES, MAX_FRAME_BYTES, framed_bytes};
-use crate::store::State;
-use crate::{Error, ErrorKind, Lsn, Record, RecordBuf, Result};
+use palisade_store::{State, check_codec};
 
-/// Longest name of a codec, in bytes of UTF-8.
-pub const MAX_CODEC_NAME_BYTES: usize = 32;
-/// Bytes of a key identifier.
-pub const KEY_ID_BYTES: usize = 16;
+use crate::frame::{HEADER_BYTES, MAX_FRAME_BYTES, framed_bytes};
+use crate::{Codec, CodecId, Error, ErrorKind, Lsn, Record, RecordBuf, Result};
 
 /// The length of the record, after what the codec made.
 const LENGTH_BYTES: usize = 4;
 /// A thread keeps buffers up to this length between its calls.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
-const OPEN_WITH_ITS_CODEC: &str = "nothing was changed; open with Options::codec and the codec and \
-     key that the log was created with; a log never changes its codec: copy the records into a new \
-     log to use another one";
 const READ_STORED_BYTES: &str = "the checksum holds, so these bytes were stored: check the version \
      of the codec; inspect::Inspector returns the stored bytes of this record, and a reader can \
      begin at the record after it";
-
-/// Turns the bytes of records into the bytes that the log stores, and back: a compression or an
-/// encryption.
-///
-/// A log has the codec with which it was created. An open with another codec, or another key, is
-/// refused. The log calls a codec on the threads that append and read, from several at once, and
-/// holds no lock meanwhile.
-///
-/// A codec may call no method of the log. The example `encrypted_log` of the crate `palisade`
-/// encrypts and authenticates each record, and explains how it chooses the nonce.
-pub trait Codec: fmt::Debug + Send + Sync + 'static {
-    /// Returns the name of the format of the encoded bytes, which the log keeps: 1 to 32 bytes of
-    /// UTF-8. It must not change, and a codec whose format differs has another name.
-    fn name(&self) -> &str;
-
-    /// Returns what identifies the key, and does not disclose it, for example the start of a hash.
-    /// The log keeps it. Zeros, the default, stand for a codec without a key.
-    fn key_id(&self) -> [u8; KEY_ID_BYTES] {
-        [0; KEY_ID_BYTES]
-    }
-
-    /// Returns the length below which records are stored as they are. If the encoded bytes are not
-    /// shorter than the record, the record is stored as it is, too.
-    ///
-    /// `None`, the default, means that every record is encoded, as an encryption needs. A reader
-    /// then refuses a record that is not encoded.
-    fn threshold(&self) -> Option<usize> {
-        None
-    }
-
-    /// Appends the encoded form of `data` to `into`, which is empty and keeps its capacity from one
-    /// call to the next. `tag` is the tag of the record, which the log stores as it is.
-    ///
-    /// # Errors
-    /// Any: the append returns it, and the log is unchanged.
-    fn encode(&self, tag: u16, data: &[u8], into: &mut Vec<u8>) -> Result<()>;
-
-    /// Writes the record of which `stored` is the encoded form into `into`, and returns its length.
-    /// `into` has the length of the record, and holds any bytes. `stored` can be any bytes, too:
-    /// the checksum shows only that they were stored.
-    ///
-    /// # Errors
-    /// Any, if `stored` is not the encoded form of a record with this tag, or if the record is
-    /// longer than `into`. The reader returns it as `Corrupt`, with the LSN of the record.
-    fn decode(&self, tag: u16, stored: &[u8], into: &mut [u8]) -> Result<usize>;
-}
-
-impl<C: Codec + ?Sized> Codec for Arc<C> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn key_id(&self) -> [u8; KEY_ID_BYTES] {
-        (**self).key_id()
-    }
-
-    fn threshold(&self) -> Option<usize> {
-        (**self).threshold()
-    }
-
-    fn encode(&self, tag: u16, data: &[u8], into: &mut Vec<u8>) -> Result<()> {
-        (**self).encode(tag, data, into)
-    }
-
-    fn decode(&self, tag: u16, stored: &[u8], into: &mut [u8]) -> Result<usize> {
-        (**self).decode(tag, stored, into)
-    }
-}
-
-/// What a log keeps of its codec: the name and the key identifier.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CodecId {
-    // UTF-8, then zeros.
-    name: [u8; MAX_CODEC_NAME_BYTES],
-    key: [u8; KEY_ID_BYTES],
-}
-
-impl CodecId {
-    /// Returns the name and the key identifier of `codec`.
-    ///
-    /// # Errors
-    /// `InvalidArgument`: the name is empty, is longer than 32 bytes, or has a zero byte.
-    pub fn of(codec: &dyn Codec) -> Result<CodecId> {
-        let name = codec.name();
-        let mut padded = [0; MAX_CODEC_NAME_BYTES];
-        if name.len() <= padded.len() {
-            padded[..name.len()].copy_from_slice(name.as_bytes());
-        }
-        let id = CodecId::from_bytes(padded, codec.key_id());
-        id.filter(|id| id.name() == name).ok_or_else(|| {
-            let text = format!(
-                "the codec's name is {name:?}; it must have 1 to {MAX_CODEC_NAME_BYTES} bytes, \
-                 none of which is zero"
-            );
-            Error::new(ErrorKind::InvalidArgument, text)
-        })
-    }
-
-    /// Returns the identity with this name, padded with zeros, and this key identifier, or `None`
-    /// if the name is empty or no UTF-8.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn from_bytes(
-        name: [u8; MAX_CODEC_NAME_BYTES],
-        key: [u8; KEY_ID_BYTES],
-    ) -> Option<CodecId> {
-        let text = std::str::from_utf8(&name).ok()?.trim_end_matches('\0');
-        let is_name = !text.is_empty() && !text.contains('\0');
-        is_name.then_some(CodecId { name, key })
-    }
-
-    /// Returns the name of the codec.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        std::str::from_utf8(&self.name).unwrap_or_default().trim_end_matches('\0')
-    }
-
-    /// Returns the name, padded with zeros.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn name_bytes(&self) -> &[u8; MAX_CODEC_NAME_BYTES] {
-        &self.name
-    }
-
-    /// Returns the key identifier; zeros stand for no key.
-    #[must_use]
-    pub fn key_id(&self) -> &[u8; KEY_ID_BYTES] {
-        &self.key
-    }
-}
-
-/// The name, and the key identifier in hexadecimal digits if there is one.
-impl fmt::Display for CodecId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`", self.name())?;
-        if self.key == [0; KEY_ID_BYTES] {
-            return Ok(());
-        }
-        f.write_str(" with the key identifier ")?;
-        self.key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for CodecId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Refuses a log that has the codec `found` and is opened with the codec `given`.
-///
-/// # Errors
-/// `Mismatch` names both.
-pub fn check_codec(found: Option<&CodecId>, given: Option<&CodecId>) -> Result<()> {
-    if found == given {
-        return Ok(());
-    }
-    let name = |id: Option<&CodecId>| id.map_or_else(|| "no codec".into(), CodecId::to_string);
-    let text = format!("the log has {}; it was opened with {}", name(found), name(given));
-    Err(Error::new(ErrorKind::Mismatch, text).with_advice(OPEN_WITH_ITS_CODEC))
-}
 
 /// Encodes `data` into `into`. Returns false if the record is stored as it is.
 #[inline]

@@ -22,6 +22,7 @@
 mod check;
 pub mod progress;
 mod walk;
+mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +31,13 @@ pub(crate) use self::check::Walked;
 use self::check::{check, walk_to};
 use self::progress::{CopyProgress, CopyStep, OnProgress};
 use self::walk::Walk;
+pub use self::write::{check_apart, write_copy, write_copy_on};
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
 use crate::recovery::base_above;
 use crate::recovery::listing::{Listing, first_stray, has_list, valid};
-use crate::store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
+use palisade_store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 
 /// Bytes that one call hands to the store, if no frame is longer.
 const PIECE_BYTES: usize = 1 << 20;

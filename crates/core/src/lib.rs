@@ -1,50 +1,62 @@
-//! The algorithms of the Palisade write-ahead log, without a file system.
+//! The algorithms of the Palisade write-ahead log, on top of the files of `palisade-store`.
 //!
-//! Users depend on the crate `palisade`, which joins this one with stores and re-exports its API.
-//! `docs/architecture.md` shows the way of a record, an open and a read through the modules.
+//! Users depend on the crate `palisade`, which re-exports the API of both. `docs/architecture.md`
+//! shows the way of a record, an open and a read through the modules.
 
+// The models open no log.
+#![cfg_attr(all(test, loom), allow(dead_code))]
+
+mod archive;
 mod buffer;
 mod codec;
 mod commit;
+#[cfg(not(all(test, loom)))]
+pub mod conformance;
 pub mod copy;
-mod error;
 mod events;
 mod format;
 pub mod inspect;
 mod log;
-mod memory;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(not(all(test, loom)))]
+mod open;
 mod options;
-mod prefetch;
 mod reader;
 mod recovery;
-pub mod repair;
+mod repair;
+mod restore;
 mod stats;
-pub mod store;
-#[doc(hidden)]
-pub mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
 #[cfg(feature = "serde")]
 mod typed;
 mod watermark;
 
-pub use codec::{Codec, CodecId, KEY_ID_BYTES, MAX_CODEC_NAME_BYTES, check_codec};
-pub use commit::SoftLimit;
-pub use error::{Error, ErrorKind, Result};
-pub use events::Events;
-pub use format::Lsn;
-pub use format::checksum::crc32c_append;
+pub use palisade_store::{
+    BufferKind, Codec, CodecId, DEFAULT_FILE_MODE, Error, ErrorKind, IntoStore, Lsn, MemStore,
+    Memory, MemoryKind, OnRelease, OpenMode, ReleasedSegment, Result, Uuid, crc32c_append, disk,
+    file_system,
+};
+
+pub use archive::{Archive, ArchiveReader};
 pub use format::frame::{self, framed_bytes};
 pub use log::{
-    Backup, BatchTicket, Cursor, CursorStatus, Ended, Hold, PinKind, Release, Space, SpacePin,
-    Tail, TailCanceller, Ticket, Wal,
+    BatchTicket, Cursor, CursorStatus, Ended, Hold, PinKind, Release, Space, SpacePin, Tail,
+    TailCanceller, Ticket, Wal,
 };
-pub use memory::{Memory, MemoryKind};
-pub use options::{
-    MAX_BUFFER_BYTES, MAX_INTERVAL, MAX_SEGMENT_BYTES, MAX_VERIFY_THREADS, MIN_BUFFER_BYTES,
-    MIN_SEGMENT_BYTES, Options, SyncPolicy, Verify, check_segment_bytes,
-};
+#[cfg(not(all(test, loom)))]
+pub use open::{Recovery, ReplayFrom};
+pub use options::{MAX_INTERVAL, MAX_VERIFY_THREADS, Options, SyncPolicy, Verify};
 pub use reader::{OwnedRecords, Record, RecordBuf, Records};
 pub use recovery::{EndCause, RecoveryReport};
+pub use repair::{Repair, RepairReport};
+pub use restore::{Restore, RestoreFrom};
 pub use stats::{Histogram, Stats};
-pub use store::Uuid;
+
+/// What keeps the log's bytes. A model checker sees no file, so the models have a store of their
+/// own.
+#[cfg(all(test, loom))]
+pub(crate) use self::models::ModelStore as Store;
+#[cfg(not(all(test, loom)))]
+pub(crate) use palisade_store::FileStore as Store;

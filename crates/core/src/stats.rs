@@ -3,9 +3,10 @@
 mod counters;
 mod histogram;
 
+use palisade_store::sync::Ordering;
+
 pub(crate) use self::counters::{Counters, nanos};
 pub use self::histogram::Histogram;
-use crate::sync::Ordering;
 use crate::{Lsn, MemoryKind};
 
 /// What the log has done since it was opened, and where it stands.

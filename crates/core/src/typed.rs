@@ -3,8 +3,6 @@
 //! A value is written into a buffer of its thread, which the next value uses again, and then
 //! appended as any record. The buffer never grows beyond the largest record.
 
-#![expect(clippy::missing_errors_doc, reason = "the crate `palisade` documents each call")]
-
 use std::any::type_name;
 use std::cell::Cell;
 
@@ -48,12 +46,47 @@ impl Flavor for Bounded {
 }
 
 impl Wal {
-    /// Appends `value` as a record with a tag.
+    /// Appends `value` as a record with `tag`, in the format of [postcard]. [`Record::decode`]
+    /// reads it back. Feature `serde`.
+    ///
+    /// Writes the value into a buffer that the thread keeps, and the record from there, so after
+    /// the first calls nothing is allocated. The format does not name types or fields: give each
+    /// type a tag of its own, add variants at the end of an enum, and make a new type rather than
+    /// change the fields of one that is in a log.
+    ///
+    /// [postcard]: https://postcard.jamesmunns.com/wire-format
+    /// [`Record::decode`]: crate::Record::decode
+    ///
+    /// ```
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    /// struct Put<'a> {
+    ///     key: u64,
+    ///     value: &'a str,
+    /// }
+    ///
+    /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
+    /// const PUT: u16 = 1;
+    /// let put = Put { key: 7, value: "seven" };
+    /// let lsn = wal.append_typed(PUT, &put)?.wait()?;
+    /// assert_eq!(wal.get(lsn)?.decode::<Put>()?, put);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the value cannot be written, for example a sequence of unknown length.
+    /// `TooLarge`: it takes more than [`max_record_bytes`](Wal::max_record_bytes). In both cases
+    /// nothing is reserved. Else as [`append`](Wal::append).
     pub fn append_typed<T: Serialize + ?Sized>(&self, tag: u16, value: &T) -> Result<Ticket<'_>> {
         self.with_bytes(value, |bytes| self.append_tagged(tag, bytes))
     }
 
-    /// Appends `value` as a record with a tag and waits until it survives power loss.
+    /// Appends `value` as [`append_typed`](Wal::append_typed) does, and waits until it survives
+    /// power loss.
+    ///
+    /// # Errors
+    /// As [`append_typed`](Wal::append_typed) and [`commit`](Wal::commit).
     pub fn commit_typed<T: Serialize + ?Sized>(&self, tag: u16, value: &T) -> Result<Lsn> {
         self.with_bytes(value, |bytes| self.commit_tagged(tag, bytes))
     }

@@ -20,8 +20,9 @@
 //! # Checked by
 //! `ring_wrap_never_overwrites_unwritten_bytes`, `durable_is_never_ahead_of_the_sync`.
 
+use palisade_store::sync::{AtomicU64, CachePadded, Ordering};
+
 use crate::Lsn;
-use crate::sync::{AtomicU64, CachePadded, Ordering};
 
 /// A monotonic exclusive end on a cache line of its own.
 #[derive(Debug)]

@@ -32,14 +32,10 @@
 //! `lz4` and `zstd` add codecs that compress records; a [`Codec`] of your own can encrypt them.
 
 mod codec;
+pub mod disk;
 pub mod inspect;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod open;
-mod options;
-mod recovery;
-mod trace;
-mod wal;
 
 #[cfg(feature = "lz4")]
 pub use codec::Lz4;
@@ -47,25 +43,18 @@ pub use codec::Lz4;
 pub use codec::Zstd;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsPublisher;
-pub use options::Options;
 pub use palisade_core::copy::CopyReport;
 pub use palisade_core::copy::progress::{CopyProgress, CopyStep};
-pub use palisade_core::repair::RepairReport;
 pub use palisade_core::{
-    BatchTicket, Codec, CodecId, Cursor, CursorStatus, EndCause, Ended, Error, ErrorKind,
-    Histogram, Hold, Lsn, Memory, OwnedRecords, PinKind, Record, RecordBuf, Records,
-    RecoveryReport, Release, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller,
-    Ticket, Uuid, Verify, crc32c_append, framed_bytes,
+    Archive, ArchiveReader, BatchTicket, BufferKind, Codec, CodecId, Cursor, CursorStatus,
+    DEFAULT_FILE_MODE, EndCause, Ended, Error, ErrorKind, Histogram, Hold, IntoStore, Lsn,
+    MemStore, Memory, OnRelease, OpenMode, Options, OwnedRecords, PinKind, Record, RecordBuf,
+    Records, Recovery, RecoveryReport, Release, ReleasedSegment, Repair, RepairReport, ReplayFrom,
+    Restore, RestoreFrom, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket,
+    Uuid, Verify, Wal, crc32c_append, file_system, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
-pub use palisade_store::{
-    Archive, ArchiveReader, BufferKind, DEFAULT_FILE_MODE, IntoStore, MemStore, OnRelease,
-    OpenMode, ReleasedSegment, Repair, Restore, RestoreFrom, disk, file_system,
-};
-pub use recovery::{Recovery, ReplayFrom};
-pub use wal::Wal;
-
 /// The example in the README, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -11,14 +11,14 @@ mod stored_bytes;
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use counting_allocator::{COUNT, LARGEST};
-use palisade::inspect::Outcome;
+use palisade::inspect::{Inspector, Outcome};
 use palisade::{Codec, ErrorKind, Lz4, MemStore, Options, Result, Verify, Wal, Zstd};
 use palisade_core::frame::{EpochSeed, Header, Kind};
-use palisade_core::store::{ReadStore, State};
+use palisade_store::{ReadStore, State};
 use std::io::IoSlice;
 use tempfile::TempDir;
 
@@ -63,10 +63,14 @@ fn the_allocator_counts() {
     assert_eq!(largest_of(|| drop(std::hint::black_box(vec![0_u8; 100]))), 100);
 }
 
+fn inspector(store: &MemStore) -> Inspector {
+    Inspector::open_on(Arc::new(store.disk().clone()), "/log").unwrap()
+}
+
 /// Everything is verified by this thread, so that its allocations are counted.
 fn frugal() -> Options {
     let options = Options::new().buffer_bytes(1 << 14).verify(Verify::Full);
-    options.with_core(|log| (log.read_ahead_bytes, log.verify_threads) = (1 << 16, 1))
+    options.read_ahead_bytes(1 << 16).verify_threads(1)
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn an_open_verifies_long_records_within_its_read_buffer() {
         assert_eq!(wal.recovery_report().records, 3);
     });
     assert!(bytes <= 1 << 17, "{bytes} bytes at once");
-    let inspector = palisade_core::inspect::Inspector::new(store);
+    let inspector = inspector(&store);
     let bytes = largest_of(|| assert_eq!(inspector.verify_deep(1).unwrap().records, 3));
     assert!(bytes <= 1 << 20, "{bytes} bytes at once");
 }
@@ -94,12 +98,12 @@ fn a_length_that_lies_costs_no_memory_though_its_checksum_holds() {
     wal.commit(b"record").unwrap();
     let at = wal.reserved_lsn();
     drop(wal);
-    let State { uuid, epoch, epoch_salt, .. } = store.state().unwrap();
+    let State { uuid, epoch, epoch_salt, .. } = store.reader().unwrap().state().unwrap();
     let seed = EpochSeed::new(uuid, epoch, epoch_salt);
     for (kind, len) in [(Kind::Data, u32::MAX), (Kind::Data, 500 << 20), (Kind::Batch, 1 << 29)] {
         let header = Header::new(kind, 0, len, 0).encode(seed, at);
         store.damage(at, &header).unwrap();
-        let inspector = palisade_core::inspect::Inspector::new(store.clone());
+        let inspector = inspector(&store);
         let bytes = largest_of(|| {
             let mut records = inspector.records(None).unwrap();
             assert!(records.next().unwrap().is_some() && records.next().unwrap().is_none());
@@ -114,10 +118,7 @@ fn a_length_that_lies_costs_no_memory_though_its_checksum_holds() {
         });
         assert!(bytes <= 4 << 20, "a length of {len}: {bytes} bytes at once");
         let bytes = largest_of(|| {
-            let mut options = palisade_core::Options::new();
-            (options.read_ahead_bytes, options.verify_threads) = (1 << 16, 1);
-            options.verify = Verify::Full;
-            palisade_core::Wal::dry_run(store.open().unwrap(), &options).unwrap();
+            frugal().dry_run_in(store.open().unwrap()).unwrap();
         });
         assert!(bytes <= 1 << 17, "a length of {len}: {bytes} bytes at once");
     }

@@ -80,7 +80,7 @@ fn open(disk: &SimDisk) -> palisade::Result<Wal> {
     files.spare_segments = 0;
     files.zero_fill = false;
     let log = Options::new().buffer_bytes(RING_BYTES as usize);
-    let log = log.with_core(|log| log.read_ahead_bytes = 4096);
+    let log = log.read_ahead_bytes(4096);
     Wal::with_store(disk.open(&files)?, log)
 }
 

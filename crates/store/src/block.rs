@@ -15,11 +15,11 @@
 
 use std::fmt;
 
-use palisade_core::store::{MAX_CURSOR_NAME_BYTES, MAX_CURSORS, SavedCursor};
-use palisade_core::{CodecId, KEY_ID_BYTES, Lsn, MAX_CODEC_NAME_BYTES, crc32c_append};
+use crate::{CodecId, KEY_ID_BYTES, Lsn, MAX_CODEC_NAME_BYTES, crc32c_append};
+use crate::{MAX_CURSOR_NAME_BYTES, MAX_CURSORS, SavedCursor};
 
 /// Bytes of a sealed block.
-pub(crate) const BLOCK_BYTES: usize = 4096;
+pub const BLOCK_BYTES: usize = 4096;
 /// The format version that this crate writes, and the only one that it reads.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 /// The incompatible feature bit of a log with a codec.
@@ -46,7 +46,7 @@ pub(crate) type Magic = [u8; 8];
 
 /// Why a block does not validate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BlockFault {
+pub enum BlockFault {
     /// It does not begin with the magic.
     Foreign,
     /// It begins with the magic, and its checksum is wrong.
@@ -151,14 +151,17 @@ impl Writer {
 
 /// Reads the fields of a block that validates, in the order in which they were written.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     fields: &'a [u8],
     features: u32,
 }
 
 impl<'a> Reader<'a> {
     /// Checks `block`, which may be shorter than a block.
-    pub(crate) fn open(block: &'a [u8], magic: Magic) -> Result<Reader<'a>, BlockFault> {
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(block: &'a [u8], magic: Magic) -> Result<Reader<'a>, BlockFault> {
         if !block.starts_with(&magic) {
             return Err(BlockFault::Foreign);
         }
@@ -232,7 +235,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(crate) fn seal(block: &mut Block) {
+/// Puts the checksum of all other bytes into the block.
+pub fn seal(block: &mut Block) {
     let checksum = checksum(block);
     block[CHECKSUM_AT..VERSION_AT].copy_from_slice(&checksum.to_le_bytes());
 }

@@ -23,12 +23,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use palisade_core::store::OldBuffer;
-use palisade_core::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
-
+use crate::OldBuffer;
 use crate::block::{BLOCK_BYTES, Block, Magic, Reader, Writer};
 use crate::disk::{Access, DiskFile, FolderIdentity, read_full, write_bytes};
 use crate::folder::Folder;
+use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Memory, Result, Uuid, crc32c_append};
 
 const MAGIC: Magic = *b"PALIRING";
 const MARKS_AT: usize = BLOCK_BYTES;
@@ -46,7 +45,7 @@ const MOST_LOOKS: usize = 100;
 
 /// The random number in the name of the buffer's file. The meta file stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BufferName(pub(crate) u128);
+pub struct BufferName(pub u128);
 
 /// The fields of the file's first block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -316,8 +315,8 @@ fn is_elsewhere(memory: &Folder, header: &RingHeader) -> bool {
 }
 
 /// Makes the header of a buffer name `home` as the folder of the log, if the header validates.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn adopt(bytes: &mut [u8], home: FolderIdentity) {
+#[cfg(any(test, feature = "sim"))]
+pub fn adopt(bytes: &mut [u8], home: FolderIdentity) {
     if let Some(block) = bytes.get_mut(..BLOCK_BYTES)
         && let Ok(header) = decode_header(block)
     {
@@ -325,7 +324,9 @@ pub(crate) fn adopt(bytes: &mut [u8], home: FolderIdentity) {
     }
 }
 
-pub(crate) fn file_name(uuid: Uuid, name: BufferName) -> String {
+/// Returns the name of the file of a log buffer.
+#[must_use]
+pub fn file_name(uuid: Uuid, name: BufferName) -> String {
     format!("{PREFIX}{uuid}-{:032x}", name.0)
 }
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::MemoryKind;
 use tempfile::TempDir;
 
 use super::*;
+use crate::MemoryKind;
 use crate::disk::{Disk, MemDisk, OsDisk};
 use crate::sim::{CallKind, FaultDisk, Target};
 

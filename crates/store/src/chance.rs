@@ -3,22 +3,22 @@
 
 /// A stream of numbers that its seed fixes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chance {
+pub struct Chance {
     state: u64,
 }
 
 impl Chance {
-    pub(crate) fn new(seed: u64) -> Chance {
+    pub fn new(seed: u64) -> Chance {
         Chance { state: seed }
     }
 
     /// Returns another stream, which this one's state and `seed` fix. Does not advance this one.
     #[cfg(feature = "sim")]
-    pub(crate) fn branch(&self, seed: u64) -> Chance {
-        Chance { state: Chance::new(self.state ^ seed.rotate_left(32)).next() }
+    pub fn branch(&self, seed: u64) -> Chance {
+        Chance { state: Chance::new(self.state ^ seed.rotate_left(32)).draw() }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -27,24 +27,24 @@ impl Chance {
     }
 
     /// Returns a number below `limit`, or 0 if `limit` is 0.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         // Slightly uneven for huge limits, which nothing here has.
-        self.next() % limit.max(1)
+        self.draw() % limit.max(1)
     }
 
-    pub(crate) fn index(&mut self, len: usize) -> usize {
+    pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
     /// Returns true with a probability of `count` in `of`.
     #[cfg(feature = "sim")]
-    pub(crate) fn is(&mut self, count: u64, of: u64) -> bool {
+    pub fn is(&mut self, count: u64, of: u64) -> bool {
         self.below(of) < count
     }
 
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
-            let random = self.next().to_le_bytes();
+            let random = self.draw().to_le_bytes();
             piece.copy_from_slice(&random[..piece.len()]);
         }
     }

@@ -1,22 +1,7 @@
 //! The seam between the store and the file systems below it.
 //!
-//! The store of a log runs over any [`Disk`]: the operating system ([`OsDisk`]), memory
-//! ([`MemDisk`]), the simulated disk (feature `sim`), or one of your own. A store opens its folder
-//! once, by its path, and reaches each file through that [`DiskFolder`], so a folder that is moved
-//! or replaced while the log is open cannot send it into another one. Errors are plain I/O errors;
-//! the store adds the file's name.
-//!
-//! What a log needs from its disk:
-//! - a completed [`sync_data`](DiskFile::sync_data) covers all bytes written before it began;
-//! - a completed [`sync`](DiskFolder::sync) of the folder covers all names;
-//! - a [`rename`](DiskFolder::rename) is atomic, also in a power loss;
-//! - a write damages no byte outside of its sectors of 512 bytes, or the log is opened with
-//!   `pad_to_block`.
-//!
-//! [`check`](conformance::check) runs a disk through the calls that a log makes. The example
-//! `counting_disk` of the crate `palisade` implements one.
+//! The module `disk` of the crate `palisade` says what a log needs from its disk.
 
-pub mod conformance;
 mod guarded;
 mod memory;
 pub(crate) mod os;
@@ -27,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::{Error, ErrorKind, Memory, sync};
+use crate::{Error, ErrorKind, Memory, sync};
 
-pub(crate) use self::guarded::guarded;
+pub use self::guarded::guarded;
 pub use self::memory::MemDisk;
 pub use self::os::{OsDisk, file_system};
 
@@ -408,7 +393,10 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 }
 
 /// Reads at `offset` until `into` is full or the file ends; returns how many bytes there were.
-pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+///
+/// # Errors
+/// Those of the disk.
+pub fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
         match file.read_at(offset + done as u64, &mut into[done..]) {
@@ -422,7 +410,10 @@ pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io
 }
 
 /// Writes all of `bytes` at `offset`.
-pub(crate) fn write_bytes(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// Those of the disk.
+pub fn write_bytes(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     write_pieces(file, offset, &[IoSlice::new(bytes)], 0, bytes.len())
 }
 
@@ -440,7 +431,10 @@ pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result
 
 /// Writes `len` bytes of `pieces`, less the first `skip`, at `offset`, however many calls the
 /// file needs for it. Allocates nothing.
-pub(crate) fn write_pieces(
+///
+/// # Errors
+/// Those of the disk.
+pub fn write_pieces(
     file: &dyn DiskFile,
     offset: u64,
     pieces: &[IoSlice<'_>],
@@ -464,12 +458,12 @@ pub(crate) fn write_pieces(
 /// Returns the error for a name that stands for something else than a regular file: `found`, such
 /// as "a link".
 #[must_use]
-pub(crate) fn not_a_file(found: &'static str) -> io::Error {
+pub fn not_a_file(found: &'static str) -> io::Error {
     io::Error::other(NotAFile(found))
 }
 
 /// Returns what a name stands for instead of a regular file, if `error` is one of `not_a_file`.
-pub(crate) fn found_instead(error: &io::Error) -> Option<&'static str> {
+pub fn found_instead(error: &io::Error) -> Option<&'static str> {
     let cause = error.get_ref()?.downcast_ref::<NotAFile>()?;
     Some(cause.0)
 }
@@ -486,7 +480,7 @@ impl fmt::Display for NotAFile {
 impl std::error::Error for NotAFile {}
 
 /// Returns whether an error reports a lack of space.
-pub(crate) fn lacks_space(error: &io::Error) -> bool {
+pub fn lacks_space(error: &io::Error) -> bool {
     Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }
 

@@ -1,24 +1,24 @@
 //! The store on files.
 
+mod buffer;
+
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::store::{
-    Epoch, FilesTaken, OldBuffer, ReadStore, Segment, State, Store, TailSource,
-};
-use palisade_core::sync::Mutex;
-use palisade_core::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
-
-use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
+use self::buffer::no_memory_folder;
+use crate::buffer_file::BufferFile;
 use crate::disk::OsDisk;
 use crate::disk::{Disk, FolderIdentity, guarded};
 use crate::folder::{Folder, segment_name};
-use crate::meta::{BufferRef, MetaFile};
+use crate::meta::MetaFile;
 use crate::open::{self, Lock, Opened};
 use crate::options::{BufferKind, FileOptions, MIN_FILE_BYTES};
 use crate::segment::preparer::Preparer;
 use crate::segment::{Segments, Shape};
+use crate::sync::Mutex;
+use crate::{Epoch, FilesTaken, ReadStore, Segment, State, TailSource};
+use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 /// A log in a folder of its own.
 ///
@@ -40,17 +40,17 @@ use crate::segment::{Segments, Shape};
 /// overwrite in place the store does neither. The log buffer is a shared one if possible
 /// ([`BufferKind`]).
 ///
-/// Dropping the store does what [`close`](Store::close) does. In a forked child both only close the
-/// descriptors of the locks, and calls that change the log give [`Forked`](ErrorKind::Forked).
+/// Dropping the store does what [`close`](FileStore::close) does. In a forked child both only close
+/// the descriptors of the locks, and calls that change the log give [`Forked`](ErrorKind::Forked).
 ///
 /// ```
-/// use palisade_core::store::ReadStore;
+/// use palisade_store::ReadStore;
 /// use palisade_store::{FileOptions, FileStore};
 /// # let temp = tempfile::tempdir().unwrap();
 /// # let folder = temp.path().join("log");
 /// let store = FileStore::open(&folder, &FileOptions::default())?;
 /// assert!(store.state()?.clean);
-/// # Ok::<(), palisade_core::Error>(())
+/// # Ok::<(), palisade_store::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct FileStore {
@@ -107,7 +107,10 @@ impl FileStore {
 
     /// Opens the log as `open_on` does, but validates no option and does not guard the disk:
     /// segments may have any size that a log can have.
-    pub(crate) fn open_on_any(
+    ///
+    /// # Errors
+    /// As [`open`](FileStore::open).
+    pub fn open_on_any(
         disk: Arc<dyn Disk>,
         path: &Path,
         options: &FileOptions,
@@ -159,50 +162,6 @@ impl FileStore {
         self.segments.check_process().map(|()| self.segments.as_ref())
     }
 
-    /// Makes the log buffer that the options ask for, or what comes next to it.
-    fn make_buffer(
-        &self,
-        header: RingHeader,
-        durable: Lsn,
-    ) -> Result<Option<(BufferFile, Memory)>> {
-        let Some(memory) = &self.memory else { return Ok(None) };
-        let name = BufferName(u128::from(self.random()?) << 64 | u128::from(self.random()?));
-        let make = |ring_bytes| {
-            let header = RingHeader { ring_bytes, ..header.clone() };
-            BufferFile::create(memory, header, name, durable)
-        };
-        // By now a synced segment has all that an old buffer holds.
-        let make = |ring_bytes| match make(ring_bytes) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                buffer_file::remove_all(memory, header.uuid, header.home)?;
-                make(ring_bytes)
-            }
-            made => made,
-        };
-        // A lack of file descriptors passes soon: it must not decide how this process run ends.
-        let unless_impossible = |made: Result<_>| match made {
-            Err(error) if error.kind() != ErrorKind::NoFiles => Ok(None),
-            made => made.map(Some),
-        };
-        let with_ring = match self.buffer_kind {
-            BufferKind::Heap => None,
-            BufferKind::Mapped => return make(header.ring_bytes).map(Some),
-            BufferKind::Auto => unless_impossible(make(header.ring_bytes))?,
-        };
-        if with_ring.is_some() {
-            return Ok(with_ring);
-        }
-        // The marks alone take a page or two. Without them an open has more to copy.
-        unless_impossible(make(0))
-    }
-
-    /// Removes the buffers of earlier process runs. What stays takes memory, and nothing else.
-    fn remove_old_buffers(&self) {
-        if let (Some(memory), Some(buffer)) = (&self.memory, self.buffer.lock().as_ref()) {
-            let _ = buffer_file::remove_others(memory, buffer);
-        }
-    }
-
     /// Closes the inherited descriptors of the locks in a forked child: the log stays locked for as
     /// long as any process has them. To unlock them would unlock the parent's log. Waits for no
     /// mutex, because a thread of the parent may have held it at the fork. The mapping keeps the
@@ -232,12 +191,6 @@ impl FileStore {
     }
 }
 
-fn no_memory_folder() -> Error {
-    let text = "there is no memory file system for a log buffer that outlives the process; \
-                expected a tmpfs at /dev/shm: mount one, or use BufferKind::Auto";
-    Error::new(ErrorKind::Unsupported, text)
-}
-
 impl ReadStore for FileStore {
     fn state(&self) -> Result<State> {
         Ok(self.meta.lock().state().clone())
@@ -264,8 +217,28 @@ impl ReadStore for FileStore {
     }
 }
 
-impl Store for FileStore {
-    fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+/// What a log asks of its store. `write` may run beside `sync`, `read`, `save_state` and `release`.
+///
+/// | call | who calls it | blocks on the device |
+/// |---|---|---|
+/// | `write`, `prepare` | the thread that holds the write lock | may |
+/// | `prepare_ahead` | the same, after each write | never |
+/// | `sync`, `mark_durable` | the leader, one at a time | yes |
+/// | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
+/// | `begin_epoch` | `open`, before any append; truncation of the suffix, appends wait | yes |
+/// | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
+/// | `exceed_limit_below` | truncation of the suffix | never |
+/// | `pass_buffer_on`, `discard` | truncation of the suffix; no write beside the first | yes |
+impl FileStore {
+    /// Writes `pieces`, one after the other, at `at`. The range may cross segment ends; all of
+    /// it lies below [`prepared`](FileStore::prepared).
+    ///
+    /// After `Ok` the bytes survive the death of the process, but not of the operating system.
+    ///
+    /// # Errors
+    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is: the log keeps the bytes
+    /// and writes the same range again later. Any other kind poisons the log.
+    pub fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         self.own()?.write(at, pieces)?;
         // Before the call returns: then appends overwrite the ring's bytes. Until then the ring has
         // what was written, so a note before the write would do as well.
@@ -274,42 +247,77 @@ impl Store for FileStore {
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_written(at.plus(bytes as u64)))
     }
 
-    fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+    /// Makes `[from, to)` survive power loss: syncs every segment in the range, oldest
+    /// first.
+    ///
+    /// # Errors
+    /// `NoFiles`: no sync has failed, because one could not be tried; the call can be made again.
+    /// Every other error poisons the log.
+    pub fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.own()?.sync(from, to)
     }
 
-    fn mark_durable(&self, durable: Lsn) -> Result<()> {
+    /// Notes in memory that survives the process, not the operating system, that everything
+    /// below `durable` has been synced. Called before the watermark is published.
+    ///
+    /// # Errors
+    /// After a `NoSpace` a later call notes as much or more. Every other error poisons the log, and
+    /// in a truncation `NoSpace`, too.
+    pub fn mark_durable(&self, durable: Lsn) -> Result<()> {
         self.own()?;
         let mut buffer = self.buffer.lock();
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_durable(durable))
     }
 
-    fn prepared(&self) -> Lsn {
+    /// Returns the exclusive end of the addresses that can be written without
+    /// [`prepare`](FileStore::prepare).
+    pub fn prepared(&self) -> Lsn {
         self.segments.prepared()
     }
 
-    fn prepare(&self, to: Lsn) -> Result<()> {
+    /// Makes segments of the running epoch ready, in order, until `prepared() >= to`. A segment
+    /// gets its number only when its header is durable.
+    ///
+    /// # Errors
+    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is; nothing is lost and the
+    /// call can be made again. Any other kind poisons the log.
+    pub fn prepare(&self, to: Lsn) -> Result<()> {
         if self.own()?.prepare(to)? {
             self.preparer.was_late();
         }
         Ok(())
     }
 
-    fn files_taken(&self) -> Result<FilesTaken> {
+    /// Returns the files that segments and spares take. The default has none.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be listed.
+    pub fn files_taken(&self) -> Result<FilesTaken> {
         self.own()?.files_taken()
     }
 
-    fn exceed_limit_below(&self, to: Lsn) {
+    /// Lets `prepare` make the segments that begin below `to` although they pass a limit to the
+    /// space: a truncation of the suffix waits for the bytes below `to`, and frees space
+    /// afterwards. The default has no limit.
+    pub fn exceed_limit_below(&self, to: Lsn) {
         self.segments.exceed_limit_below(to);
     }
 
-    fn prepare_ahead(&self, tail: Lsn) {
+    /// Hints that the tail has come to `tail`: the store may prepare space in the background, at
+    /// most eight segments ahead. Never fails: `prepare` returns what went wrong. Does not block,
+    /// except on a simulated disk, which may do the work at once.
+    pub fn prepare_ahead(&self, tail: Lsn) {
         if self.segments.is_own() {
             self.preparer.follow(tail);
         }
     }
 
-    fn save_state(&self, state: &State) -> Result<()> {
+    /// Saves the state: when this returns, the new one survives power loss; if it is
+    /// interrupted, the old or the new one does.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`: a later open finds the old or the new state.
+    pub fn save_state(&self, state: &State) -> Result<()> {
         self.own()?.check_in_place()?;
         if state.clean {
             self.end_background_work()?;
@@ -332,15 +340,34 @@ impl Store for FileStore {
         Ok(())
     }
 
-    fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
+    /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted. All of the range
+    /// lies below the head, or between the end of one epoch and the base of the next.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`, and what a callback for released segments gives. Segments that could not be
+    /// freed stay and are freed by a later call.
+    pub fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.own()?.release(from, to)
     }
 
-    fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+    /// Frees every segment that lies wholly in `[from, to)`, whose records were truncated: they are
+    /// never read again. A thread of the store may have been at work in them.
+    ///
+    /// # Errors
+    /// As [`release`](FileStore::release).
+    pub fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.own()?.discard(from, to)
     }
 
-    fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
+    /// Begins an epoch: makes its first segment durable, first the header and the bytes `first`,
+    /// then the name. The log's bytes of the segment begin with `first`. The segments that
+    /// `prepare` makes later belong to this epoch.
+    ///
+    /// # Errors
+    /// `NoSpace`, `NoFiles`: the epoch has not begun, and will not have at the next open.
+    /// `OutOfRange`: as `NoSpace`; the base lies below [`prepared`](FileStore::prepared). Any other
+    /// kind: only the next open shows whether it has begun.
+    pub fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
         let is_running = self.own()?.has_epoch();
         if !is_running {
             self.arrive()?;
@@ -348,45 +375,30 @@ impl Store for FileStore {
         self.segments.begin(epoch, first, is_running)
     }
 
-    fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
+    /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
+    /// the run of segments that begins with `from`'s, or the start of that segment if it is
+    /// missing, and `prepare` makes segments of this epoch.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`; nothing was changed.
+    pub fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         self.own()?;
         self.arrive()?;
         self.segments.resume(epoch, from)
     }
 
-    fn old_buffer(&self) -> Result<OldBuffer> {
-        let meta = self.meta.lock();
-        let (saved, most_bytes) = (*meta.saved_origin(), meta.state().buffer_bytes);
-        drop(meta);
-        match (&self.memory, saved.buffer) {
-            (Some(memory), Some(buffer)) => {
-                buffer_file::read_old(memory, self.uuid, self.home, buffer.name, most_bytes)
-            }
-            _ => Ok(OldBuffer::Missing),
-        }
-    }
-
-    fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
-        self.own()?;
-        let (uuid, home) = (self.uuid, self.home);
-        let path = std::path::absolute(self.folder.path()).unwrap_or_default();
-        let header = RingHeader { uuid, epoch, ring_bytes: buffer_bytes, home, path };
-        let made = self.make_buffer(header, durable)?;
-        let (buffer, ring) = made.unzip();
-        let named = |buffer: &BufferFile| BufferRef {
-            name: buffer.name(),
-            has_ring: ring.as_ref().is_some_and(|ring| !ring.is_empty()),
-        };
-        self.meta.lock().set_buffer(buffer.as_ref().map(named));
-        *self.buffer.lock() = buffer;
-        *self.begins_at.lock() = Some(durable);
-        let ring = ring.filter(|ring| !ring.is_empty());
-        let heap = || Memory::heap(buffer_bytes);
-        ring.map_or_else(heap, Ok)
-            .map_err(|error| Error::io("get memory for the log buffer", error))
-    }
-
-    fn move_tail(
+    /// Puts the log's bytes in `[from, to)` into files in which no write or sync has failed.
+    ///
+    /// Each segment of `epoch` with bytes in the range becomes a new file: the old one's bytes
+    /// below `from`, then what `source` gives. The new file is synced before it takes the segment's
+    /// name, oldest segment first, and everything survives power loss when this returns. Recovery
+    /// calls it where a write or sync of these bytes may have failed since the operating system was
+    /// started: they read right then, and neither they nor a later write to the same file need be
+    /// on the medium.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`, and those of `source`. The bytes read as before.
+    pub fn move_tail(
         &self,
         epoch: &Epoch,
         from: Lsn,
@@ -396,31 +408,28 @@ impl Store for FileStore {
         self.own()?.move_tail(epoch, from, to, source)
     }
 
-    fn pass_buffer_on(&self, epoch: u64) -> Result<()> {
-        self.own()?;
-        self.buffer.lock().as_mut().map_or(Ok(()), |buffer| buffer.pass_on(epoch))
-    }
-
-    fn empty_buffer(&self) {
-        // A sync of the preparer that failed may have taken what the leader wrote: the ring has it.
-        if self.segments.is_own()
-            && self.end_background_work().is_ok()
-            && let Some(buffer) = self.buffer.lock().as_mut()
-        {
-            buffer.empty();
-        }
-    }
-
-    fn random(&self) -> Result<u64> {
+    /// Returns 64 random bits, for salts.
+    ///
+    /// # Errors
+    /// `Io`: the source has none.
+    pub fn random(&self) -> Result<u64> {
         let drawn = self.folder.disk().host().random();
         drawn.map_err(|error| Error::io("draw a random number", error).at_path(self.path()))
     }
 
-    fn writes_behind(&self) -> bool {
+    /// Returns whether a background thread of the log may write complete pieces. If not, the append
+    /// that completes a piece writes it, so that runs can be repeated.
+    pub fn writes_behind(&self) -> bool {
         self.folder.disk().host().writes_behind()
     }
 
-    fn close(&self) {
+    /// Ends background work and lets another open have the log. Afterwards only reads, `place`,
+    /// `prepare_ahead` and this call are made.
+    ///
+    /// A forked child calls it in each call and drop of its own. There it closes the descriptors
+    /// that would keep the log locked after the death of the parent, and does nothing else. It must
+    /// not wait.
+    pub fn close(&self) {
         if !self.segments.is_own() {
             return self.leave_to_parent();
         }

@@ -1,20 +1,27 @@
 //! The log's folder: the names in it, and file calls whose errors name the path.
 
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "each error is the disk's, with the name of the file"
+)]
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use palisade_core::{Error, ErrorKind, Lsn, Result};
 
 use crate::block::BLOCK_BYTES;
 use crate::disk::{
     Access, DEFAULT_FILE_MODE, Disk, DiskFile, DiskFolder, found_instead, read_full,
 };
 use crate::segment::list::READ_HEADER;
+use crate::{Error, ErrorKind, Lsn, Result};
 
-pub(crate) const LOCK: &str = "lock";
-pub(crate) const META: &str = "meta";
-pub(crate) const META_TEMP: &str = "meta.tmp";
+/// The file whose lock a writer holds.
+pub const LOCK: &str = "lock";
+/// The file of the state.
+pub const META: &str = "meta";
+/// The file that becomes [`META`].
+pub const META_TEMP: &str = "meta.tmp";
 /// The meta file of a copy of a log in which a sync failed.
 pub(crate) const META_UNSYNCED: &str = "meta.unsynced";
 /// Space for an open on a full disk; what the file holds is never read.
@@ -25,7 +32,9 @@ const SEGMENT_DIGITS: usize = 20;
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_DIGITS: usize = 6;
 
-pub(crate) fn segment_name(number: u64) -> String {
+/// Returns the name of the file of segment `number`.
+#[must_use]
+pub fn segment_name(number: u64) -> String {
     format!("{SEGMENT_PREFIX}{number:0SEGMENT_DIGITS$}")
 }
 
@@ -46,7 +55,7 @@ pub(crate) fn spare_name(number: u64) -> String {
 
 /// An open folder on a disk. Clones share the handle.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     disk: Arc<dyn Disk>,
     handle: Arc<dyn DiskFolder>,
     /// By which the folder was opened: for texts, and to see whether it still leads there.
@@ -55,7 +64,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Opens the folder at `path`; files that are made in it get the permissions `file_mode`.
-    pub(crate) fn at(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
+    pub fn at(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
         let handle = disk.open_folder(path, file_mode);
         let handle = handle.map_err(|error| Error::io("open the folder", error).at_path(path))?;
         Ok(Folder { disk: Arc::clone(disk), handle, path: path.to_path_buf() })
@@ -74,7 +83,9 @@ impl Folder {
         Ok(found.map(|(path, handle)| Folder { disk: Arc::clone(disk), handle, path }))
     }
 
-    pub(crate) fn shared_disk(&self) -> &Arc<dyn Disk> {
+    /// Returns the disk that the folder lies on.
+    #[must_use]
+    pub fn shared_disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
@@ -82,36 +93,37 @@ impl Folder {
         self.disk.as_ref()
     }
 
-    pub(crate) fn handle(&self) -> &dyn DiskFolder {
+    /// Returns the open folder.
+    #[must_use]
+    pub fn handle(&self) -> &dyn DiskFolder {
         self.handle.as_ref()
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the path by which the folder was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn names(&self) -> Result<Vec<String>> {
+    /// Returns the names of everything in the folder, in any order.
+    pub fn names(&self) -> Result<Vec<String>> {
         let names = self.handle.list();
         names.map_err(|error| Error::io("list the folder", error).at_path(&self.path))
     }
 
     /// Returns the numbers of the segments in the folder, ascending, without those above the last
     /// LSN.
-    pub(crate) fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
+    pub fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
         Ok(segments_in(&self.names()?, segment_bytes))
     }
 
     /// Opens `name`.
-    pub(crate) fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+    pub fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
         self.handle.open(name, access).map_err(|error| self.open_error(name, error))
     }
 
     /// Opens `name`; `None` if it is not there.
-    pub(crate) fn open_if_there(
-        &self,
-        name: &str,
-        access: Access,
-    ) -> Result<Option<Box<dyn DiskFile>>> {
+    pub fn open_if_there(&self, name: &str, access: Access) -> Result<Option<Box<dyn DiskFile>>> {
         match self.handle.open(name, access) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -121,7 +133,7 @@ impl Folder {
 
     /// Returns the first block of segment `number`, or as much of it as the file has. Returns
     /// `None` if there is no file.
-    pub(crate) fn header_block(&self, number: u64) -> Result<Option<Vec<u8>>> {
+    pub fn header_block(&self, number: u64) -> Result<Option<Vec<u8>>> {
         let name = segment_name(number);
         let Some(file) = self.open_if_there(&name, Access::Read)? else { return Ok(None) };
         let mut block = vec![0; BLOCK_BYTES];
@@ -131,13 +143,14 @@ impl Folder {
         Ok(Some(block))
     }
 
-    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+    /// Renames a file, atomically.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let what = format!("rename {} to this name", self.path.join(from).display());
         self.handle.rename(from, to).map_err(|error| self.error(&what, to, error))
     }
 
     /// Removes a file that somebody else may have removed already.
-    pub(crate) fn remove_if_there(&self, name: &str) -> Result<()> {
+    pub fn remove_if_there(&self, name: &str) -> Result<()> {
         match self.handle.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(self.error("remove the file", name, error))
@@ -150,7 +163,8 @@ impl Folder {
         self.handle.remove(name).map_err(|error| self.error("remove the file", name, error))
     }
 
-    pub(crate) fn sync(&self) -> Result<()> {
+    /// Makes the names in the folder survive power loss.
+    pub fn sync(&self) -> Result<()> {
         let synced = self.handle.sync();
         synced.map_err(|error| Error::io("sync the log's folder", error).at_path(&self.path))
     }
@@ -158,7 +172,7 @@ impl Folder {
     /// Refuses to go on in a folder that its path does not lead to any more: what is written in it
     /// would not be found by the next open. Where the path cannot be looked at, nothing is known,
     /// and nothing is refused: all calls reach this folder in any case.
-    pub(crate) fn check_in_place(&self) -> Result<()> {
+    pub fn check_in_place(&self) -> Result<()> {
         if !matches!(self.handle.still_at(&self.path), Ok(false)) {
             return Ok(());
         }
@@ -182,7 +196,7 @@ impl Folder {
     }
 
     /// Returns the error of an operation `what`, with the path of the file `name`.
-    pub(crate) fn error(&self, what: &str, name: &str, error: io::Error) -> Error {
+    pub fn error(&self, what: &str, name: &str, error: io::Error) -> Error {
         Error::io(what, error).at_path(self.path.join(name))
     }
 
@@ -199,8 +213,9 @@ impl Folder {
     }
 }
 
-/// Does what [`Folder::check_file_size`] does, for a folder at `path` that may be missing.
-pub(crate) fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
+/// Refuses files of `len` bytes if the disk cannot have them, for a folder at `path` that may be
+/// missing.
+pub fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
     let largest = disk.largest_file();
     if len <= largest {
         return Ok(());

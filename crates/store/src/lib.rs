@@ -1,54 +1,69 @@
-//! Stores for the Palisade write-ahead log: in memory and in a folder of files.
+//! The files of the Palisade write-ahead log: segments, state, log buffer, and the disks below.
 //!
-//! - [`MemStore`] is the same on a disk in memory, and real enough to recover from.
+//! - [`FileStore`] keeps a log in a folder: a lock file, a meta file, the log buffer's file,
+//!   segments of fixed size, and spares that become segments. [`MemStore`] is the same on a disk in
+//!   memory, and real enough to recover from.
 //! - [`disk`] is the seam to the file systems below: a disk of your own takes twelve methods.
-//! - [`FileStore`] is a folder: a lock file, a meta file, the log buffer's file, segments of
-//!   fixed size, and spares that become segments.
 //! - [`FileReader`] reads such a folder beside the process that writes it.
-//! - [`OnRelease`] is a callback that gets each segment before the log loses it; [`Archive`] copies
-//!   it into a folder, [`ArchiveReader`] reads that folder.
-//! - `sim`, with the feature of that name: a simulated disk under the store on files, which loses
-//!   power, kills its process and fails by a seed.
+//! - [`OnRelease`] is a callback that gets each segment before the log loses it.
+//! - `sim`, with the feature of that name: a simulated disk under the store, which loses power,
+//!   kills its process and fails by a seed.
 //!
-//! The stores implement the traits of [`palisade_core::store`]. `docs/architecture.md` shows what
-//! calls them.
+//! This crate knows where bytes lie and when they survive what. What they mean, and which of them
+//! are records, is the business of `palisade-core`. `docs/architecture.md` shows both.
 
-mod archive;
-mod block;
-mod buffer_file;
-#[cfg(any(test, feature = "fuzzing", feature = "sim"))]
-mod chance;
-mod copy;
-pub mod disk;
-mod file;
-mod folder;
-#[cfg(any(test, feature = "fuzzing"))]
+pub mod block;
+pub mod buffer_file;
+#[cfg(any(test, feature = "sim"))]
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod chance;
+pub mod checksum;
+mod codec;
+pub mod disk;
+mod error;
+mod file;
+pub mod folder;
+mod lsn;
 mod mem;
-mod meta;
+pub mod memory;
+pub mod meta;
 #[cfg(all(test, loom))]
 mod models;
-mod open;
+mod old_buffer;
+pub mod open;
 mod options;
+pub mod prefetch;
+mod read_store;
 mod reader;
-mod repair;
-mod restore;
-mod segment;
+pub mod segment;
 #[cfg(feature = "sim")]
 pub mod sim;
-
+mod state;
+#[doc(hidden)]
+pub mod sync;
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use archive::{Archive, ArchiveReader};
-#[doc(hidden)]
-pub use copy::{check_apart, write_copy, write_copy_on};
+pub use checksum::crc32c_append;
+pub use codec::{Codec, CodecId, KEY_ID_BYTES, MAX_CODEC_NAME_BYTES, check_codec};
 pub use disk::{DEFAULT_FILE_MODE, file_system};
+pub use error::{Error, ErrorKind, Result};
 pub use file::FileStore;
+pub use lsn::Lsn;
 pub use mem::{IntoStore, MemStore};
-pub use options::{BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MIN_FILE_BYTES, OpenMode};
+pub use memory::{Memory, MemoryKind};
+pub use old_buffer::OldBuffer;
+pub use options::{
+    BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MAX_BUFFER_BYTES, MAX_SEGMENT_BYTES,
+    MIN_BUFFER_BYTES, MIN_FILE_BYTES, MIN_SEGMENT_BYTES, OpenMode, check_segment_bytes,
+};
+pub use read_store::ReadStore;
 pub use reader::{BufferPlace, FileReader};
-pub use repair::Repair;
-pub use restore::{Restore, RestoreFrom};
 pub use segment::{OnRelease, ReleasedSegment};
+pub use state::{
+    BadHeader, Epoch, EpochBase, EpochExtent, FilesTaken, MAX_BASES, MAX_CURSOR_NAME_BYTES,
+    MAX_CURSORS, Predecessor, SavedCursor, Segment, SegmentHeader, State, TailSource, Uuid,
+};

@@ -3,13 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::store::{ReadStore, Segment, State, Store};
-use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result};
-
 use crate::disk::{Access, Disk, MemDisk, write_bytes};
 use crate::folder::segment_name;
 use crate::segment::segment_file::LOG_AT;
 use crate::{BufferKind, FileOptions, FileReader, FileStore};
+use crate::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result};
 
 const FOLDER: &str = "/log";
 
@@ -17,7 +15,7 @@ const FOLDER: &str = "/log";
 ///
 /// Clones share their content. So a test drops a log that ran on one clone and opens it again on
 /// another. A second log beside a running one is refused as
-/// [`Locked`](palisade_core::ErrorKind::Locked).
+/// [`Locked`](crate::ErrorKind::Locked).
 ///
 /// [`kill`](MemStore::kill) is the death of the process: the bytes that the log has written stay,
 /// and the log buffer if it is [kept](MemStore::kept_buffer). [`lose_power`](MemStore::lose_power)
@@ -134,58 +132,26 @@ impl MemStore {
     }
 }
 
-/// Each call looks at the log anew, as a [`FileReader`] does.
-#[doc(hidden)]
-impl ReadStore for MemStore {
-    fn state(&self) -> Result<State> {
-        self.reader()?.state()
-    }
-
-    fn segments(&self) -> Result<Vec<Segment>> {
-        self.reader()?.segments()
-    }
-
-    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
-        self.reader()?.read(at, into)
-    }
-
-    fn place(&self) -> String {
-        "memory".into()
-    }
-}
-
 /// What a log can be opened on beside a folder: a [`MemStore`], or a simulated disk.
 pub trait IntoStore {
-    /// The store.
-    #[doc(hidden)]
-    type Store: Store;
-
     /// Opens the store with these settings. A `MemStore` fixes the segment size and the zero fill.
     /// A store that was opened before ignores the settings.
     ///
     /// # Errors
     /// Those of the store.
     #[doc(hidden)]
-    fn into_store(self, files: &FileOptions) -> Result<Self::Store>;
+    fn into_store(self, files: &FileOptions) -> Result<FileStore>;
 }
 
 #[doc(hidden)]
-impl<S: Store> IntoStore for S {
-    type Store = S;
-
-    fn into_store(self, _: &FileOptions) -> Result<S> {
+impl IntoStore for FileStore {
+    fn into_store(self, _: &FileOptions) -> Result<FileStore> {
         Ok(self)
     }
 }
 
 impl IntoStore for MemStore {
-    type Store = FileStore;
-
     fn into_store(self, files: &FileOptions) -> Result<FileStore> {
         self.open_as(files)
     }
 }
-
-#[cfg(test)]
-#[path = "mem_tests.rs"]
-mod tests;

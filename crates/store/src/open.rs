@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::store::State;
-use palisade_core::{Error, ErrorKind, Result, Uuid, check_codec};
-
+use crate::State;
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind};
 use crate::folder::{
@@ -22,6 +20,7 @@ use crate::options::{FileOptions, OpenMode};
 use crate::segment::COPY_AGAIN;
 use crate::segment::header::LogOf;
 use crate::segment::segment_file::LOG_AT;
+use crate::{Error, ErrorKind, Result, Uuid, check_codec};
 
 /// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
 /// often, this long apart, outlasts them: 100 ms in all.
@@ -185,7 +184,10 @@ pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place
 }
 
 /// Opens the folder in `path`, or makes it; its name is durable then.
-pub(crate) fn find_or_make(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
+///
+/// # Errors
+/// As [`FileStore::open`](crate::FileStore::open), those of the folder.
+pub fn find_or_make(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
     let Place { path, is_there } = find(disk.as_ref(), path, OpenMode::CreateIfMissing)?;
     if !is_there {
         return make_folder(disk, &path, file_mode);

@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
-use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, check_segment_bytes};
-
 use crate::OnRelease;
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::segment::segment_file::LOG_AT;
+use crate::{CodecId, Error, ErrorKind, Lsn, Result};
 
+/// Smallest buffer that a log can be opened with: 4 KiB.
+pub const MIN_BUFFER_BYTES: usize = 4 << 10;
+/// Largest buffer that a log can be opened with: 1 GiB.
+pub const MAX_BUFFER_BYTES: usize = 1 << 30;
+/// Smallest segment that any store may have: 4 KiB (files start at 64 KiB).
+pub const MIN_SEGMENT_BYTES: u64 = 4 << 10;
+/// Largest segment that a log may have: 1 TiB.
+pub const MAX_SEGMENT_BYTES: u64 = 1 << 40;
 /// Bytes of log in a segment of a log that is made without saying: 64 MiB.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
 /// Smallest segment that a log on files may have: 64 KiB.
@@ -57,7 +64,6 @@ pub enum OpenMode {
 
 /// Settings of a [`FileStore`](crate::FileStore); checked when it is opened.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct FileOptions {
     /// Bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the log is
     /// made. Default `None`: 64 MiB for a log that is made, whatever it has for one that is
@@ -88,7 +94,7 @@ pub struct FileOptions {
     /// read the file `lock` can hold the log's lock, and whoever may read the others reads all
     /// records: give rights to a group of readers, not to everybody.
     pub file_mode: u32,
-    /// Gets each segment that [`truncate_before`](palisade_core::Wal::truncate_before) releases,
+    /// Gets each segment that `Wal::truncate_before` releases,
     /// before the log loses it. Default `None`.
     pub on_release: Option<Arc<dyn OnRelease>>,
     /// The bytes that the files of segments may take, spares among them. A log that needs more gets
@@ -163,5 +169,33 @@ impl FileOptions {
     /// Returns the LSN where a log that is created begins, which is the start of a segment.
     pub(crate) fn begin(&self) -> Lsn {
         self.first_lsn.segment_start_at_or_above(self.new_segment_bytes())
+    }
+}
+
+/// Checks a segment size, in bytes, against the bounds that every store shares.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] names the value and the rule that it breaks.
+pub fn check_segment_bytes(segment_bytes: u64, at_least: u64) -> Result<()> {
+    let fits = (at_least..=MAX_SEGMENT_BYTES).contains(&segment_bytes);
+    if segment_bytes.is_multiple_of(4096) && fits {
+        return Ok(());
+    }
+    let text = format!(
+        "segment_bytes is {segment_bytes}; it must be a multiple of 4096 from {at_least} to \
+         {MAX_SEGMENT_BYTES}"
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segment_sizes_are_multiples_of_4096() {
+        check_segment_bytes(1 << 16, 1 << 16).unwrap();
+        assert!(check_segment_bytes(70_000, 1 << 16).is_err());
+        assert!(check_segment_bytes(4096, 1 << 16).is_err());
     }
 }

@@ -3,9 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::store::{ReadStore, Segment, State};
-use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
-
 use crate::buffer_file;
 use crate::disk::OsDisk;
 use crate::disk::{Access, Disk, DiskFile, guarded};
@@ -15,6 +12,8 @@ use crate::meta::{self, Meta};
 use crate::open;
 use crate::segment::list::{check_header, listed};
 use crate::segment::segment_file::SegmentFile;
+use crate::{Error, ErrorKind, Lsn, Result, Uuid};
+use crate::{ReadStore, Segment, State};
 
 /// Where a log's buffer lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +112,10 @@ impl FileReader {
 
     /// Takes the locks of the log, shared; that of its folder as long as this reader exists. `None`
     /// where it has no lock file, which an open would make.
-    pub(crate) fn lock_out_writers(&self) -> Result<Option<Box<dyn DiskFile>>> {
+    ///
+    /// # Errors
+    /// `Locked`: a process writes the log. As [`has_writer`](FileReader::has_writer).
+    pub fn lock_out_writers(&self) -> Result<Option<Box<dyn DiskFile>>> {
         if !self.folder.handle().try_lock(true) {
             return Err(self.written_meanwhile());
         }
@@ -127,7 +129,10 @@ impl FileReader {
 
     /// Refuses a log that was written to since its `state` was read. Without a lock file nothing
     /// has kept a writer out.
-    pub(crate) fn check_unchanged(&self, is_locked: bool, state: &State) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`lock_out_writers`](FileReader::lock_out_writers).
+    pub fn check_unchanged(&self, is_locked: bool, state: &State) -> Result<()> {
         if !is_locked {
             self.lock_out_writers()?;
         }
@@ -162,11 +167,33 @@ impl FileReader {
         Ok(if buffer.has_ring { BufferPlace::Memory(path) } else { BufferPlace::Marks(path) })
     }
 
-    pub(crate) fn folder(&self) -> &Folder {
+    /// Returns the greatest LSN that the marks of the log's buffer note; 0 without a buffer or a
+    /// meta file that names one.
+    ///
+    /// # Errors
+    /// As [`buffer`](FileReader::buffer).
+    pub fn noted_in_the_buffer(&self) -> Result<Lsn> {
+        if self.is_rebuilt {
+            return Ok(Lsn::ZERO);
+        }
+        let meta = self.meta()?;
+        match (meta.origin.buffer, Folder::memory(self.folder.shared_disk())?) {
+            (Some(buffer), Some(memory)) => buffer_file::noted(&memory, self.uuid, buffer.name),
+            _ => Ok(Lsn::ZERO),
+        }
+    }
+
+    /// Returns the log's folder.
+    #[must_use]
+    pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    pub(crate) fn meta(&self) -> Result<Meta> {
+    /// Returns what the meta file says.
+    ///
+    /// # Errors
+    /// As [`buffer`](FileReader::buffer).
+    pub fn meta(&self) -> Result<Meta> {
         let found = meta::read(&self.folder)?;
         let gone = || {
             let text = "the log has lost its meta file";

@@ -7,9 +7,9 @@ use std::fs;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
-use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_core::{ErrorKind, Lsn};
-use palisade_store::{FileOptions, FileReader, FileStore};
+use palisade_store::{
+    Epoch, ErrorKind, FileOptions, FileReader, FileStore, Lsn, Predecessor, ReadStore,
+};
 use tempfile::TempDir;
 
 const SEGMENT_BYTES: u64 = 65_536;
@@ -25,9 +25,7 @@ fn temp() -> TempDir {
 }
 
 fn small() -> FileOptions {
-    let mut options = FileOptions::default();
-    options.segment_bytes = Some(SEGMENT_BYTES);
-    options
+    FileOptions { segment_bytes: Some(SEGMENT_BYTES), ..FileOptions::default() }
 }
 
 fn begun(folder: &Path, options: &FileOptions, segments: u64) -> FileStore {

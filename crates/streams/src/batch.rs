@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palisade::{Error, ErrorKind, Result, framed_bytes};
-use palisade_core::sync::MutexGuard;
+use palisade_store::sync::MutexGuard;
 
 use crate::consumer::Consumer;
 use crate::directory::{Directory, STRIPES, Stripe};

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 use palisade::{Error, ErrorKind, Lsn, Result};
-use palisade_core::sync::{Mutex, MutexGuard};
+use palisade_store::sync::{Mutex, MutexGuard};
 
 use crate::entries::{OFFSET_UNIT, Place};
 use crate::hub::Hub;

@@ -2,7 +2,7 @@
 //! yet. Threads that append at the same time count for each other: else each of them would find the
 //! same room.
 
-use palisade_core::sync::{AtomicU64, Ordering};
+use palisade_store::sync::{AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Granted(AtomicU64);

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::task::{Context, Poll, Waker, ready};
 
 use palisade::{Error, Result};
-use palisade_core::sync::{Condvar, Instant, Mutex, survive};
+use palisade_store::sync::{Condvar, Instant, Mutex, survive};
 
 use crate::directory::{Directory, deleted};
 use crate::entries::Place;

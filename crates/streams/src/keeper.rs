@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use palisade::{Error, ErrorKind, Lsn, Result, framed_bytes};
-use palisade_core::sync::{Condvar, Instant, Mutex, Ordering, StatCell};
+use palisade_store::sync::{Condvar, Instant, Mutex, Ordering, StatCell};
 
 use crate::footer::Writing;
 use crate::moves::Move;

@@ -127,10 +127,7 @@ impl Options {
         if self.move_percent > 50 {
             return refuse("move_percent is from 0 to 50");
         }
-        let (mut policy, mut buffer_bytes) = (SyncPolicy::OnCommit, 0);
-        let _ = self.log.clone().with_core(|core| {
-            (policy, buffer_bytes) = (core.sync_policy, core.buffer_bytes);
-        });
+        let (buffer_bytes, policy) = self.log.buffer_and_policy();
         if !matches!(policy, SyncPolicy::OnCommit | SyncPolicy::Interval(_)) {
             // An append that fails after its record is in the log would leave an index unknown.
             return refuse("streams need the policy OnCommit or Interval; use commit for more");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palisade::Lsn;
-use palisade_core::sync::{AtomicU64, Mutex, Ordering};
+use palisade_store::sync::{AtomicU64, Mutex, Ordering};
 
 use crate::entries::{OFFSET_UNIT, Place};
 use crate::record::StreamId;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering::{Equal, Greater, Less};
 
 use palisade::{Error, ErrorKind, Lsn, Result, Wal, framed_bytes};
-use palisade_core::sync::{AtomicU64, Mutex, Ordering};
+use palisade_store::sync::{AtomicU64, Mutex, Ordering};
 
 use crate::consumer::Claims;
 use crate::directory::Directory;

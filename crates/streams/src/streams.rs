@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade::{Error, ErrorKind, Result, Wal};
-use palisade_core::sync::{JoinHandle, Mutex, is_current, spawn};
+use palisade_store::sync::{JoinHandle, Mutex, is_current, spawn};
 
 use crate::batch::Batch;
 use crate::directory::{Directory, STRIPES};

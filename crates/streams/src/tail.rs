@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use palisade::{Ended, Error, ErrorKind, Lsn, RecordBuf, Result};
-use palisade_core::sync::Instant;
+use palisade_store::sync::Instant;
 
 use crate::directory::Stripe;
 use crate::hub::{Found, Hub};

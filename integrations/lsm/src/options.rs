@@ -158,14 +158,13 @@ impl Options {
     /// for the operating system without the writers' lock, so all writers that wait share a sync.
     #[must_use]
     pub fn log(self, log: palisade::Options) -> Options {
-        let mut sync_policy = SyncPolicy::default();
-        let log = log.with_core(|core| {
+        match log.buffer_and_policy().1 {
             // The log itself would keep them within `append`, which runs under the lock.
-            if matches!(core.sync_policy, SyncPolicy::Always | SyncPolicy::Os) {
-                sync_policy = std::mem::take(&mut core.sync_policy);
+            sync_policy @ (SyncPolicy::Always | SyncPolicy::Os) => {
+                Options { log: log.sync_policy(SyncPolicy::default()), sync_policy, ..self }
             }
-        });
-        Options { log, sync_policy, ..self }
+            _ => Options { log, sync_policy: SyncPolicy::default(), ..self },
+        }
     }
 
     /// Opens the database in the folder `path`, or makes it, and replays the log. The folder that

@@ -77,15 +77,18 @@ mod reservation;
 use std::fmt;
 use std::io::IoSlice;
 
+use palisade_store::memory::Memory;
+use palisade_store::prefetch;
+use palisade_store::sync::{
+    AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ProcessMark, ZeroedWords,
+};
+
 #[cfg(all(test, loom))]
 pub(crate) use self::queue::LAPS;
 pub(crate) use self::queue::Place;
 use self::queue::Queue;
 pub(crate) use self::reservation::{Claim, Reserved, Rest};
 use crate::frame::{self, EpochSeed};
-use crate::memory::Memory;
-use crate::prefetch;
-use crate::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ProcessMark, ZeroedWords};
 use crate::watermark::Watermark;
 use crate::{Error, Lsn, MemoryKind};
 

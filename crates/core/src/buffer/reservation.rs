@@ -3,10 +3,11 @@
 //! A [`Claim`] becomes a [`Reserved`] range when its bytes are free. Its owner fills and publishes
 //! the range. The head of the module `buffer` has the protocol.
 
+use palisade_store::sync::Ordering;
+
 use super::Buffer;
 use crate::Lsn;
 use crate::frame;
-use crate::sync::Ordering;
 
 /// A range of the log that this thread has reserved. Its bytes in the ring may still hold records
 /// that are not written yet.

@@ -12,8 +12,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use palisade_store::sync::{Mutex, survive};
+
 use super::Commit;
-use crate::sync::{Mutex, survive};
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Result};
 

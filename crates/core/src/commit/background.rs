@@ -1,6 +1,7 @@
 //! A background thread of the log, started at most once.
 
-use crate::sync::{JoinHandle, Mutex, is_current, spawn};
+use palisade_store::sync::{JoinHandle, Mutex, is_current, spawn};
+
 use crate::{Error, Result};
 
 #[derive(Debug)]

@@ -37,11 +37,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade_store::sync::{AtomicU32, Instant, Ordering, survive};
+
 use super::async_waiters::{Due, Left, Wait};
 use super::background::BackgroundThread;
 use super::wait_group::WaitGroup;
 use super::{Commit, is_over};
-use crate::sync::{AtomicU32, Instant, Ordering, survive};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// How long the flusher leads before it looks at its requests again.

@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use palisade_store::sync::{AtomicU32, Backoff, CachePadded, Instant, Ordering, StatCell};
+
 use super::yields::{Yields, yield_once};
 use super::{Commit, WriteCursor, is_over};
 use crate::buffer::Rest;
 use crate::stats::nanos;
-use crate::sync::{AtomicU32, Backoff, CachePadded, Instant, Ordering, StatCell};
 use crate::{ErrorKind, Lsn, Result};
 
 const FREE: u32 = 0;

@@ -87,12 +87,15 @@ mod yields;
 
 use std::sync::Arc;
 
+use palisade_store::ReadStore;
+use palisade_store::sync::{AtomicU64, Instant, Mutex, OnceLock, Ordering, StatCell};
+
 use self::async_waiters::AsyncWaiters;
 pub(crate) use self::async_waiters::{Key, Wait};
 use self::flusher::Flusher;
 use self::leader::{Gathering, Leadership};
 pub(crate) use self::room::WhenFull;
-pub use self::space_watch::SoftLimit;
+pub(crate) use self::space_watch::SoftLimit;
 use self::space_watch::SpaceWatch;
 use self::wait_group::{Least, WaitGroup};
 use self::workers::Worker;
@@ -100,10 +103,8 @@ pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Claim, Reserved, Stop};
 use crate::events::Observer;
 use crate::stats::Counters;
-use crate::store::Store;
-use crate::sync::{AtomicU64, Instant, Mutex, OnceLock, Ordering, StatCell};
 use crate::watermark::Watermark;
-use crate::{Error, ErrorKind, Lsn, Options, Result};
+use crate::{Error, ErrorKind, Lsn, Options, Result, Store};
 
 /// Groups of committers: those of this round, those of the next, and two for threads that are late.
 /// The choice of a group is only a hint. Models have two groups, which gives fewer schedules.
@@ -113,7 +114,7 @@ const GROUPS: usize = if cfg!(loom) { 2 } else { 4 };
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) buffer: Buffer,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<Store>,
     pub(crate) filled: Watermark,
     pub(crate) durable: Watermark,
     pub(crate) counters: Counters,
@@ -145,7 +146,7 @@ pub(crate) struct Commit {
 impl Commit {
     pub(crate) fn new(
         buffer: Buffer,
-        store: Arc<dyn Store>,
+        store: Arc<Store>,
         base: Lsn,
         observer: Observer,
         options: &Options,

@@ -1,11 +1,13 @@
 //! Room in the log buffer: what an append does when the buffer is full, its range crosses a segment
 //! end or the log was opened above its limit, and how the end of the log is fixed.
 
+use palisade_store::FilesTaken;
+use palisade_store::ReadStore;
+use palisade_store::sync::{Backoff, Ordering};
+
 use super::Commit;
 use crate::buffer::{Claim, NotFixed, Place, Reserved, Rest, Stop};
 use crate::recovery::no_lsn_left;
-use crate::store::FilesTaken;
-use crate::sync::{Backoff, Ordering};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What an append does when the buffer is full.

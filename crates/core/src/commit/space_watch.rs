@@ -7,19 +7,20 @@
 use std::fmt;
 use std::sync::Arc;
 
+use palisade_store::FilesTaken;
+use palisade_store::sync::{Mutex, Ordering, StatCell};
+
 use super::Commit;
-use crate::store::FilesTaken;
-use crate::sync::{Mutex, Ordering, StatCell};
 use crate::{Lsn, Result};
 
 /// Bytes of segments, and what to call when they are passed: see
 /// [`Options::soft_limit`](crate::Options::soft_limit).
 #[derive(Clone)]
-pub struct SoftLimit {
+pub(crate) struct SoftLimit {
     /// The limit.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Gets the bytes that the segments take.
-    pub callback: Arc<dyn Fn(u64) + Send + Sync>,
+    pub(crate) callback: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
 impl fmt::Debug for SoftLimit {

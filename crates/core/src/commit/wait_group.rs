@@ -38,8 +38,9 @@
 //! `no_wake_up_is_lost`, `no_wake_up_of_three_is_lost`, `poison_reaches_every_waiter`,
 //! `an_observer_is_woken_by_the_sync_of_another`.
 
+use palisade_store::sync::{AtomicU64, Instant, Ordering, WaitWord};
+
 use crate::Lsn;
-use crate::sync::{AtomicU64, Instant, Ordering, WaitWord};
 
 const NOBODY: u64 = u64::MAX;
 

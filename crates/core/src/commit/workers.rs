@@ -14,11 +14,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use palisade_store::sync::{Mutex, WaitWord, survive};
+
 use super::Commit;
 use super::async_waiters::Callback;
 use super::background::BackgroundThread;
 use crate::Result;
-use crate::sync::{Mutex, WaitWord, survive};
 
 pub(crate) struct Worker {
     queue: Mutex<JobQueue>,

@@ -13,10 +13,11 @@
 
 use std::io::IoSlice;
 
+use palisade_store::sync::Ordering;
+
 use super::Commit;
 use crate::buffer::Buffer;
 use crate::frame::EpochSeed;
-use crate::sync::Ordering;
 use crate::{Lsn, Result};
 
 /// The LSN up to which the holder of the write lock has written.

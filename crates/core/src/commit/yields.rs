@@ -10,8 +10,9 @@
 
 use std::time::Duration;
 
+use palisade_store::sync::{Instant, Ordering, StatCell, yield_now};
+
 use super::{Commit, is_over};
-use crate::sync::{Instant, Ordering, StatCell, yield_now};
 use crate::{Lsn, Result};
 
 /// A yield that takes longer, and longer than what the thread is ready to wait for, gave the core

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use palisade_store::{ReadStore, State};
+
 use super::progress::{CopyProgress, CopyStep, OnProgress, PROGRESS_BYTES};
 use super::walk::Walk;
 use crate::reader::EpochSpan;
-use crate::store::{ReadStore, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// How far the frames below some LSN are whole.

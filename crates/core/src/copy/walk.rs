@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use palisade_store::ReadStore;
+
 use super::PIECE_BYTES;
 use crate::format::in_memory;
 use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::reader::{EpochSpan, FrameReader, Payload};
-use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;

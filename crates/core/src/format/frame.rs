@@ -21,7 +21,8 @@
 //! checksum makes it atomic. The payload of an encoded record ends with the record's length in 4
 //! bytes.
 
-use crate::format::checksum::{crc32c_append, crc32c_append_words};
+use palisade_store::checksum::{crc32c_append, crc32c_append_words};
+
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 /// Bytes of a frame's header.
@@ -33,7 +34,7 @@ pub const LAG_UNKNOWN: u64 = u64::MAX;
 
 /// The longest record or batch, with its header: half of the largest buffer, 512 MiB. A longer
 /// length is not trusted, whatever its checksum is.
-pub const MAX_FRAME_BYTES: u64 = (crate::MAX_BUFFER_BYTES / 2) as u64;
+pub const MAX_FRAME_BYTES: u64 = (palisade_store::MAX_BUFFER_BYTES / 2) as u64;
 
 const SHORT_PADDING_BYTES: usize = 8;
 /// The flag of a frame that lies in a batch.

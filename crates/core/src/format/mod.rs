@@ -1,10 +1,6 @@
 //! What lies in the log byte by byte: LSNs, frames and their checksum.
 
-pub(crate) mod checksum;
 pub mod frame;
-mod lsn;
-
-pub use lsn::Lsn;
 
 /// Returns a length of log bytes as a length in memory. On a 32-bit target, where a segment may be
 /// larger than the address space, this is the largest length rather than a part of the real one.

@@ -2,31 +2,56 @@
 
 use std::sync::Arc;
 
+use palisade_store::{SavedCursor, State};
+
 use super::{Inspector, Salvaged};
 use crate::frame::EpochSeed;
 use crate::reader::{FrameReader, UNREADABLE_BYTES};
 use crate::recovery::listing::{Listing, valid};
-use crate::store::{SavedCursor, State};
 use crate::{CursorStatus, ErrorKind, Lsn, Result};
 
 impl Inspector {
     /// Returns where the log ends: at its clean end if nothing follows that, or else at the end of
-    /// the last record that validates. If the newest epoch has no record, the log ends at the base
-    /// of that epoch.
+    /// the last record that validates. Records follow a clean end if a meta file that was saved
+    /// earlier was put back. If the newest epoch has no record, the log ends at the base of that
+    /// epoch.
     ///
-    /// Searches from the highest segment down, so the call reads little. It does not check the
-    /// records below the end: [`verify`](Inspector::verify) does.
+    /// Reads segments from the highest down to the last record, and waits for no writer. Does not
+    /// see records that only the log buffer holds. Does not check the records below the end:
+    /// [`verify`](Inspector::verify) does.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`: the
+    /// writer truncates the log too often; call again.
     pub fn end(&self) -> Result<Lsn> {
         self.undisturbed(|| self.end_of(&self.listing()?))
     }
 
-    /// Returns all saved cursors, by name, with their lags.
+    /// Returns all saved cursors, by name, with their lags and whether they keep the log, as
+    /// [`Wal::cursors`](crate::Wal::cursors) does in the process that writes.
     ///
-    /// The lag reaches to the [`end`](Inspector::end). [`is_open`](CursorStatus::is_open) is always
-    /// false, because the files do not show it.
+    /// The lag reaches to the [`end`](Inspector::end), so it can be less than in the writer, whose
+    /// log buffer may hold more. [`is_open`](CursorStatus::is_open) is always false. A
+    /// [rebuilt](Inspector::has_rebuilt_state) state has no cursors. Reads what `end` reads.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let id = std::process::id();
+    /// # let folder = std::env::temp_dir().join(format!("palisade-cursors-{id}"));
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// use palisade::{Wal, inspect::Inspector};
+    ///
+    /// let wal = Wal::open(&folder)?;
+    /// drop(wal.create_cursor("index", None, 1 << 30)?);
+    /// wal.commit(b"record")?;
+    /// for cursor in Inspector::open(&folder)?.cursors()? {
+    ///     println!("{} lags {} bytes", cursor.name, cursor.lag);
+    ///     assert!(cursor.keeps_the_log && cursor.lag > 0);
+    /// }
+    /// # drop(wal);
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`end`](Inspector::end).

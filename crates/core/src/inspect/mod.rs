@@ -10,116 +10,150 @@
 mod beside;
 mod cursors;
 mod salvage;
+mod verify;
 
-use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
+
+use palisade_store::disk::{Disk, OsDisk};
+use palisade_store::{BufferPlace, FileReader, ReadStore, Segment, State};
 
 use self::beside::ForeignLog;
 pub use self::salvage::{Gap, Salvage, Salvaged};
-use crate::copy::{self, Walked};
-use crate::reader::{EpochSpan, FrameReader, Records, truncated_meanwhile};
+pub use self::verify::{Outcome, Verdict};
+use crate::copy;
+use crate::reader::{FrameReader, Records};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
 pub use crate::recovery::verify::BadPlace;
-use crate::recovery::verify::{self, Effort};
-use crate::recovery::{EndCause, Scanner};
-use crate::store::{BadHeader, ReadStore, Segment, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// The read size of a salvage. A failed read costs the records that it would have returned.
 pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
-/// A verification that ends at the first bad place.
-const TO_FIRST_BAD: Effort =
-    Effort { read_ahead_bytes: READ_AHEAD_BYTES, threads: 1, ends_at_first: true };
 /// A verification reports damage when it has found it this many times. A finding during which the
 /// log's state changed does not count.
 const ATTEMPTS: usize = 5;
 /// After so many findings during which the state changed, each further finding counts.
 const RESTARTS: usize = 1000;
 
-/// A read-only view of a log.
+/// A read-only view of the log in a folder.
+///
+/// ```
+/// # fn main() -> palisade::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("palisade-inspect-{}", std::process::id()));
+/// # let _ = std::fs::remove_dir_all(&folder);
+/// use palisade::{Wal, inspect::{Inspector, Outcome}};
+///
+/// let wal = Wal::open(&folder)?;
+/// wal.commit(b"record")?;
+/// wal.close()?;
+/// let verdict = Inspector::open(&folder)?.verify()?;
+/// assert_eq!((verdict.outcome, verdict.records), (Outcome::Clean, 1));
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Inspector {
     store: Arc<dyn ReadStore>,
-}
-
-/// The result of a verification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Every record validates up to a clean end.
-    Clean,
-    /// Every record validates and nothing is torn, but the log was not closed. An open recovers it.
-    Unclean,
-    /// Every record below the end validates, and nothing that was certainly durable is missing.
-    /// Above the end there are incomplete records, or above a clean end a damaged header or
-    /// records. An open recovers the log.
-    TornTail,
-    /// As `Unclean` or `TornTail`, but a writer is running. Only `palisade::inspect::Inspector`
-    /// returns this; this crate cannot detect a writer.
-    Unfinished,
-    /// Acknowledged data is damaged or missing.
-    Corrupt,
-}
-
-/// What a verification found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Verdict {
-    /// The result.
-    pub outcome: Outcome,
-    /// Segments at or above the head that are present.
-    pub segments: u64,
-    /// Records that validate. In a corrupt log, `verify` counts those below the first bad place. If
-    /// that is a missing segment or a damaged header, it counts those below `end`. `verify_deep`
-    /// counts all that `salvage` returns.
-    pub records: u64,
-    /// Bytes that validate, headers and padding included. In a corrupt log, at most those below the
-    /// first bad place of each segment. If that is a missing segment or a damaged header, those
-    /// below `end`.
-    pub bytes: u64,
-    /// The head, where the log begins.
-    pub head: Lsn,
-    /// Where the valid part ends. In a corrupt log, the LSN for `Repair::plan`: the highest that a
-    /// repair accepts, so it gives up nothing that it can keep. This LSN is usually the first bad
-    /// place. If only the header of a segment is damaged, it can be above: the records of the
-    /// segment are whole. It can be below if that header alone said which records were truncated.
-    pub end: Lsn,
-    /// Everything below this LSN was certainly durable.
-    pub floor: Lsn,
-    /// Bytes from the end up to the end of the last valid frame above it.
-    pub torn_bytes: u64,
-    /// Why the valid part ends there.
-    pub end_cause: EndCause,
-    /// The first bad place of each damaged segment, ascending.
-    /// `verify_deep` lists all damaged segments, `verify` only the first.
-    pub bad_places: Vec<BadPlace>,
-    /// Numbers of stray files, as [`RecoveryReport::strays`](crate::RecoveryReport::strays). In a
-    /// corrupt log a file within reach of the log is a bad place instead.
-    pub strays: Vec<u64>,
-    /// Why the log ends there. `None` if nothing follows the end.
-    pub why: Option<String>,
+    /// The same, if it is the folder of a log.
+    files: Option<Arc<FileReader>>,
 }
 
 impl Inspector {
-    /// Creates a view of the log in `store`.
-    #[must_use]
-    pub fn new(store: impl ReadStore) -> Inspector {
-        Inspector { store: Arc::new(store) }
-    }
-
-    /// Returns the log's state as it was last saved.
+    /// Creates a view of the log in the folder `path`. The log may have lost its meta file: see
+    /// [`has_rebuilt_state`](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// As [`ReadStore::state`].
+    /// `InvalidArgument`: the path is empty. `NotFound`, `Foreign`: there is no log. `Corrupt`: no
+    /// copy of its state and no header of a segment validates. `Unsupported`: the format is newer.
+    /// `Io`, `PermissionDenied`, `NoFiles`: the log cannot be read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Inspector> {
+        Inspector::open_on(Arc::new(OsDisk), path)
+    }
+
+    /// Creates a view of the log in the folder `path` of `disk`.
+    ///
+    /// # Errors
+    /// As [`open`](Inspector::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<Inspector> {
+        let files = Arc::new(FileReader::open_on(disk, path.as_ref())?);
+        Ok(Inspector { store: Arc::clone(&files) as Arc<dyn ReadStore>, files: Some(files) })
+    }
+
+    /// Creates a view of what is no folder of a log, such as an archive. It has no writer.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(store: impl ReadStore) -> Inspector {
+        Inspector { store: Arc::new(store), files: None }
+    }
+
+    /// Returns whether the log's meta file was missing, or had no copy that validates. Then the
+    /// view rebuilds the state from the headers of the segments: the head is the start of the
+    /// lowest segment, and there is no checkpoint and no clean end. The view may show truncated
+    /// records, and only the records show where the log ended.
+    /// [`Options::open`](crate::Options::open) refuses such a log.
+    #[must_use]
+    pub fn has_rebuilt_state(&self) -> bool {
+        self.files.as_ref().is_some_and(|files| files.has_rebuilt_state())
+    }
+
+    /// Returns whether one of the two copies of the state in the meta file does not validate or
+    /// cannot be read. The other copy serves, and the next open writes both. A crash while the
+    /// state was saved can leave this; else the medium has changed the copy.
+    ///
+    /// # Errors
+    /// `Io`, `PermissionDenied`, `NoFiles`: the file cannot be opened.
+    pub fn has_damaged_copy(&self) -> Result<bool> {
+        self.files.as_ref().map_or(Ok(false), |files| files.has_damaged_copy())
+    }
+
+    /// Returns an error if the folder is a copy of a log that an open could not sync. What reads
+    /// right may be in the page cache only, so [`Options::open`](crate::Options::open) refuses the
+    /// folder, and the outcome of [`verify`](Inspector::verify) is [`Corrupt`](Outcome::Corrupt).
+    ///
+    /// # Errors
+    /// `Foreign`: it is such a copy; remove it, then copy the log again. `Io`, `PermissionDenied`,
+    /// `NoFiles`: the folder cannot be read.
+    pub fn check_synced(&self) -> Result<()> {
+        self.files.as_ref().map_or(Ok(()), |files| files.check_synced())
+    }
+
+    /// Returns whether a process holds the log at this moment. Tries the log's lock, and frees it
+    /// at once.
+    ///
+    /// # Errors
+    /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `Io`, `PermissionDenied`,
+    /// `NoFiles`: the file cannot be opened or locked.
+    pub fn has_writer(&self) -> Result<bool> {
+        self.files.as_ref().map_or(Ok(false), |files| files.has_writer())
+    }
+
+    /// Returns where the log buffer is.
+    ///
+    /// # Errors
+    /// As [`state`](Inspector::state). A rebuilt state does not help: only the meta file names the
+    /// log buffer.
+    pub fn buffer(&self) -> Result<BufferPlace> {
+        self.files.as_ref().map_or(Ok(BufferPlace::None), |files| files.buffer())
+    }
+
+    /// Returns the log's state as it was last saved, or as it was
+    /// [rebuilt](Inspector::has_rebuilt_state).
+    ///
+    /// # Errors
+    /// `NotFound`, `Foreign`, `Corrupt`: the state is gone, or no copy of it validates any more.
+    /// `Unsupported`: the format is newer. `Io`, `PermissionDenied`, `NoFiles`: it cannot be read.
     pub fn state(&self) -> Result<State> {
         self.store.state()
     }
 
-    /// Returns all segments that are present.
+    /// Returns all segments that are present, with their headers, or why there is none
+    /// ([`BadHeader`](palisade_store::BadHeader)).
     ///
     /// # Errors
-    /// As [`ReadStore::segments`].
+    /// `Foreign`: a segment is a link, a FIFO or a folder. `Unsupported`: a newer version wrote
+    /// one. `Io`, `PermissionDenied`, `NoFiles`: they cannot be listed or opened.
     pub fn segments(&self) -> Result<Vec<Segment>> {
         self.store.segments()
     }
@@ -129,7 +163,11 @@ impl Inspector {
     /// `from` within a record returns no record.
     ///
     /// If a segment is missing, or its header is damaged, the iterator returns the records up to
-    /// the first place without a whole frame, and then the error. `Repair` keeps the same records.
+    /// the first place without a whole record, and then the error. [`Repair`](crate::Repair) keeps
+    /// the same records. Use [`salvage`](Inspector::salvage) for the records above.
+    ///
+    /// Beside a writer that truncates, it returns the records before or after a truncation, or an
+    /// error.
     ///
     /// # Errors
     /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`, from the
@@ -161,14 +199,39 @@ impl Inspector {
         Ok(records.of_foreign(Box::new(log)).ending_with(error))
     }
 
-    /// Returns everything that still validates from `from` on, or from the head on. The walk skips
-    /// damage and reports each skipped range. It changes nothing and takes no lock.
+    /// Returns everything that still validates from `from` on, or from the head on. Use it for logs
+    /// that cannot be opened. The walk skips damage and reports each skipped range. It changes
+    /// nothing and takes no lock. If a process writes to the log, a gap can be a range that the
+    /// process was writing.
     ///
     /// A `from` below the head counts as the head. A `from` that is not a multiple of 8 is rounded
     /// up. If `from` is within a record, the walk reports a gap up to the next record.
     ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let id = std::process::id();
+    /// # let folder = std::env::temp_dir().join(format!("palisade-salvage-{id}"));
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// use palisade::{Wal, inspect::{Inspector, Salvaged}};
+    ///
+    /// let wal = Wal::open(&folder)?;
+    /// wal.commit(b"record")?;
+    /// wal.close()?;
+    /// let mut salvage = Inspector::open(&folder)?.salvage(None)?;
+    /// while let Some(next) = salvage.next()? {
+    ///     match next {
+    ///         Salvaged::Record(record) => assert_eq!(record.data(), b"record"),
+    ///         Salvaged::Gap(gap) => println!("lost: LSN {} to {}", gap.from, gap.to),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`, once, at
+    /// the end of the walk: the writer truncated the suffix meanwhile, and records may be missing.
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
         Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
     }
@@ -183,7 +246,7 @@ impl Inspector {
     /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read. The iterator
     /// returns `Corrupt` at the first place below `end` where no record validates. It also returns
     /// `Corrupt` at the end of an epoch if no header names the next epoch.
-    pub fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
+    pub(crate) fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let listing = Listing::read(self.store.as_ref())?;
         let mut spans = listing.epochs(&self.store.place())?;
         if let Some(newest) = spans.last_mut() {
@@ -193,231 +256,6 @@ impl Inspector {
         Ok(Records::new(self.reader(segment_bytes), spans, from.unwrap_or(head).max(head)))
     }
 
-    /// Decides where the log ends, as recovery would, and checks every record up to there.
-    ///
-    /// Damage is a [`Verdict`], not an error.
-    ///
-    /// # Errors
-    /// `Io`: the store cannot be listed, or the state cannot be read. A segment's header or record
-    /// that cannot be read is damage. `Unsupported`: a newer version wrote the log or one of its
-    /// records. `Truncated`: the writer truncates the log too often; call again. As
-    /// [`state`](Inspector::state), if the state cannot be read.
-    pub fn verify(&self) -> Result<Verdict> {
-        self.verify_with(None)
-    }
-
-    /// Verifies with `threads` threads (0: one for each core), and continues above damage. An open
-    /// with [`Verify::Full`](crate::Verify::Full) checks the same.
-    ///
-    /// The verdict names the first bad place of each damaged segment. If segments are missing, it
-    /// names the first of each gap. If the numbers in the log's state cannot be right, it names
-    /// none.
-    ///
-    /// # Errors
-    /// As `verify`.
-    pub fn verify_deep(&self, threads: usize) -> Result<Verdict> {
-        let threads = threads.min(crate::MAX_VERIFY_THREADS);
-        let ends_at_first = false;
-        self.verify_with(Some(Effort { threads, ends_at_first, ..TO_FIRST_BAD }))
-    }
-
-    fn verify_with(&self, deep: Option<Effort>) -> Result<Verdict> {
-        let mut attempts = 0;
-        let mut restarts = 0;
-        loop {
-            let before = self.store.state()?;
-            let mut verdict = self.verify_once(deep)?;
-            if verdict.outcome != Outcome::Corrupt {
-                return Ok(verdict);
-            }
-            // A writer may have recycled the bytes, or written them only after they were read. So a
-            // finding counts only if the head and the epoch did not move meanwhile.
-            if self.store.state()? != before && restarts < RESTARTS {
-                restarts += 1;
-                continue;
-            }
-            attempts += 1;
-            if attempts == ATTEMPTS {
-                self.set_repair_place(&mut verdict)?;
-                if deep.is_some() {
-                    verdict.records = self.count_above(verdict.head, |_| {})?;
-                }
-                return Ok(verdict);
-            }
-        }
-    }
-
-    /// Ends the verdict on a corrupt log where a repair ends it, and counts what is below if
-    /// nothing is counted yet. The place can be above a bad place: the header of a segment can be
-    /// damaged, and each of its frames whole. It can be below, if the damaged header alone says
-    /// where truncated records begin.
-    fn set_repair_place(&self, verdict: &mut Verdict) -> Result<()> {
-        let listing = match Listing::read(self.store.as_ref()) {
-            // The state is damaged: a repair refuses the log.
-            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
-            listing => listing?,
-        };
-        let Walked { at, records, bytes, .. } = copy::whole_frames(&self.store, &listing)?;
-        verdict.end = at;
-        if verdict.segments == 0 {
-            // The headers contradict each other, so nothing is counted yet.
-            (verdict.records, verdict.bytes) = (records, bytes);
-            verdict.segments = present(&listing);
-        }
-        Ok(())
-    }
-
-    fn verify_once(&self, deep: Option<Effort>) -> Result<Verdict> {
-        for _ in 0..RESTARTS {
-            // Before the segments: what a writer notes has reached them.
-            let noted = self.store.noted_durable();
-            let layout = match Layout::read(self.store.as_ref()) {
-                Ok(layout) => Arc::new(layout),
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    return self.verdict_on_headers(deep, &error);
-                }
-                Err(error) => return Err(error),
-            };
-            let mut verdict = self.find_end(&layout, noted)?;
-            // A truncation of the suffix frees the segment in which the end is looked for.
-            if self.store.state()?.epoch == layout.state.epoch {
-                self.check_all(&layout, deep, &mut verdict)?;
-                return Ok(verdict);
-            }
-        }
-        Err(truncated_meanwhile())
-    }
-
-    /// Returns the verdict on a log whose headers contradict each other.
-    fn verdict_on_headers(&self, deep: Option<Effort>, error: &Error) -> Result<Verdict> {
-        let state = self.store.state()?;
-        let mut verdict = Verdict::of_state(&state).corrupt(&state, error);
-        if deep.is_some() {
-            self.add_bad_places_above(verdict.head, &mut verdict.bad_places)?;
-        }
-        Ok(verdict)
-    }
-
-    /// Checks all segments below the verdict's end, and names the bad places. Without `deep`, ends
-    /// at the first one.
-    fn check_all(
-        &self,
-        layout: &Layout,
-        deep: Option<Effort>,
-        verdict: &mut Verdict,
-    ) -> Result<()> {
-        let checked =
-            verify::check(&self.store, layout, verdict.end, deep.unwrap_or(TO_FIRST_BAD))?;
-        (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
-        let tail = verdict.bad_places.first().copied();
-        if let Some(first) = checked.bad.first() {
-            let is_around = |span: &&EpochSpan| span.base <= first.lsn && first.lsn < span.end;
-            let next = layout.spans.partition_point(|span| span.base <= first.lsn);
-            let text = layout.spans.iter().find(is_around);
-            let text = text.map(|span| span.without_record(layout.spans.get(next)));
-            let reader = self.reader(layout.state.segment_bytes);
-            let unreadable = checked.unreadable.first().filter(|(lsn, _)| *lsn == first.lsn);
-            let error = match unreadable {
-                Some((lsn, error)) => error.clone().at_lsn(*lsn),
-                None => reader.damaged(first.lsn, text.unwrap_or_default()),
-            };
-            let torn_bytes = verdict.torn_bytes;
-            *verdict = verdict.clone().corrupt(&layout.state, &error);
-            verdict.torn_bytes = torn_bytes;
-            verdict.bad_places = checked.bad;
-            verdict.bad_places.extend(tail.filter(|_| deep.is_some()));
-        }
-        if let Some(tail) = tail.filter(|_| deep.is_some()) {
-            self.add_bad_places_above(tail.lsn, &mut verdict.bad_places)?;
-        }
-        Ok(())
-    }
-
-    /// Adds the first bad place at or above `from` of each segment that has none yet. Adds none if
-    /// the state is damaged, because a search needs its numbers.
-    fn add_bad_places_above(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<()> {
-        let segment_bytes = self.store.state()?.segment_bytes;
-        let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
-        self.count_above(from, |lsn| {
-            let segment = lsn.segment(segment_bytes);
-            if known.insert(segment) {
-                bad.push(BadPlace { lsn, segment });
-            }
-        })?;
-        bad.sort_unstable_by_key(|bad| bad.lsn);
-        Ok(())
-    }
-
-    /// Returns the number of records at or above `from` that validate, also above damage, and
-    /// passes the bad places to `on_bad`. Finds nothing if the state is damaged.
-    fn count_above(&self, from: Lsn, on_bad: impl FnMut(Lsn)) -> Result<u64> {
-        match self.salvage(Some(from)).and_then(|salvage| salvage.count(on_bad)) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(0),
-            counted => counted,
-        }
-    }
-
-    /// Decides the end of the newest epoch as recovery does, without the records in the log buffer.
-    /// `noted` is the durable LSN in its mark. The verdict counts no records yet.
-    fn find_end(&self, layout: &Arc<Layout>, noted: Option<(u64, Lsn)>) -> Result<Verdict> {
-        let state = &layout.state;
-        let mut verdict = Verdict {
-            segments: layout.present(),
-            floor: layout.floor(),
-            strays: layout.files_of_others(),
-            ..Verdict::of_state(state)
-        };
-        let Some(mut scanner) = Scanner::new(&self.store, layout, None, READ_AHEAD_BYTES) else {
-            return Ok(verdict);
-        };
-        if let Some((_, durable)) = noted.filter(|(epoch, _)| *epoch == scanner.newest.epoch) {
-            scanner.noted_durable = durable;
-        }
-        let scan = match scanner.run() {
-            // A place that cannot be read is not one that a crash has torn.
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => {
-                let header = error.segment().and_then(|number| layout.damaged.get(&number));
-                let mut verdict = verdict.corrupt(state, &error);
-                if let Some(bad @ BadHeader::Unreadable(_)) = header {
-                    verdict.why = Some(bad.to_string());
-                }
-                if error.kind() == ErrorKind::Io {
-                    // A place above the end is not one where a record must begin.
-                    verdict.end = verdict.end.min(scanner.end);
-                }
-                return Ok(Verdict { floor: scanner.floor, ..verdict });
-            }
-            scan => scan?,
-        };
-        verdict.end = scan.end;
-        verdict.floor = scan.floor;
-        verdict.torn_bytes = scan.torn_bytes;
-        verdict.why = scan.torn_reason;
-        verdict.end_cause = match verdict.outcome {
-            Outcome::Clean => EndCause::CleanClose,
-            _ => scan.cause,
-        };
-        if !state.clean && scan.torn_bytes > 0 {
-            verdict.outcome = Outcome::TornTail;
-        }
-        let is_unreadable = |bad: &BadHeader| matches!(bad, BadHeader::Unreadable(_));
-        if let Some((number, bad)) = layout.damaged.iter().find(|(_, bad)| is_unreadable(bad)) {
-            let error = Error::new(bad.kind(), bad.to_string()).at_segment(*number);
-            let verdict = verdict.corrupt(state, &error);
-            return Ok(Verdict { end: scan.end.min(verdict.end), ..verdict });
-        }
-        if let Some((number, text)) = layout.damaged.iter().next() {
-            verdict.outcome = Outcome::TornTail;
-            verdict.why = Some(format!("segment {number}, above the clean end: {text}"));
-        }
-        if state.clean && scan.end != state.clean_end {
-            verdict.outcome = Outcome::TornTail;
-            verdict.end_cause = scan.cause;
-            verdict.why = Some(format!("records follow the clean end {}", state.clean_end));
-        }
-        Ok(verdict)
-    }
-
     /// Reads the layout of one moment.
     fn layout(&self) -> Result<Layout> {
         self.undisturbed(|| Layout::read(self.store.as_ref()))
@@ -425,55 +263,5 @@ impl Inspector {
 
     fn reader(&self, segment_bytes: u64) -> FrameReader {
         FrameReader::new(Arc::clone(&self.store), segment_bytes, READ_AHEAD_BYTES)
-    }
-}
-
-/// Returns the number of segments at or above the head. Those in discarded ranges and stray files
-/// do not count.
-fn present(listing: &Listing) -> u64 {
-    let State { segment_bytes, head, .. } = listing.state;
-    let discarded = listing.discarded_ranges();
-    let own = &listing.segments[..copy::stray_from(&listing.state, &listing.segments)];
-    let counts = |segment: &&Segment| {
-        let base = Lsn::new(segment.number * segment_bytes);
-        let end = base.plus(segment_bytes);
-        end > head && !discarded.cover(base, end)
-    };
-    own.iter().filter(counts).count() as u64
-}
-
-impl Verdict {
-    /// Returns the verdict on an empty log with this state.
-    fn of_state(state: &State) -> Verdict {
-        Verdict {
-            outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
-            segments: 0,
-            records: 0,
-            bytes: 0,
-            head: state.head,
-            end: state.head,
-            floor: state.floor(),
-            torn_bytes: 0,
-            end_cause: EndCause::NothingFollows,
-            bad_places: Vec::new(),
-            strays: Vec::new(),
-            why: None,
-        }
-    }
-
-    /// Returns the verdict on a log that cannot be read past the place that `error` names.
-    fn corrupt(self, state: &State, error: &Error) -> Verdict {
-        let base = error.segment().map(|number| number.saturating_mul(state.segment_bytes));
-        let place = error.lsn().or(base.map(Lsn::new)).map(|lsn| lsn.max(state.head));
-        let bad = |lsn: Lsn| BadPlace { lsn, segment: lsn.segment(state.segment_bytes) };
-        Verdict {
-            outcome: Outcome::Corrupt,
-            end: place.unwrap_or(state.head),
-            torn_bytes: 0,
-            end_cause: EndCause::Damage,
-            bad_places: place.map(bad).into_iter().collect(),
-            why: Some(error.finding()),
-            ..self
-        }
     }
 }

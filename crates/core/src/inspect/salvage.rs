@@ -11,11 +11,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use palisade_store::{ReadStore, Segment, State};
+
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::{FrameReader, Record, UNREADABLE_BYTES, truncated_meanwhile};
 use crate::recovery::discarded::DiscardedRanges;
 use crate::recovery::listing::{Listing, first_stray};
-use crate::store::{ReadStore, Segment, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// A range of the log in which no frame validates. Its bytes may be readable.

@@ -3,27 +3,73 @@
 use std::io::IoSlice;
 
 use super::Wal;
+use crate::Codec;
 use crate::buffer::Reserved;
-use crate::codec::{self, Codec, Scratch};
+use crate::codec::{self, Scratch};
 use crate::commit::WhenFull;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
 
 impl Wal {
     /// Appends a record and returns its ticket, which has its LSN and can be waited on.
+    ///
+    /// ```
+    /// use palisade::{Lsn, Wal};
+    ///
+    /// async fn commit(wal: &Wal, record: &[u8]) -> palisade::Result<Lsn> {
+    ///     wal.append(record)?.await // on any runtime, or none
+    /// }
+    /// ```
+    ///
+    /// A record may be empty. If the log buffer is full, the call waits for room. Meanwhile other
+    /// appends reserve at most eight laps of the log buffer, and each other thread one record more.
+    /// The call also waits while a truncation of the suffix is in progress. If the append completes
+    /// a piece ([`write_bytes`](crate::Options::write_bytes)) and the flusher does not take the
+    /// piece, the call writes it to the operating system. The flusher does not take a piece if it
+    /// is late or cannot start, or if the process has one core only. Under the policy `Os` each
+    /// call writes. The call waits for the device under the policy `Always`, and if its write needs
+    /// a segment that is not prepared, or closes the oldest of too many open files.
+    ///
+    /// # Durability
+    /// With a shared log buffer, the record survives the death of the process when this returns;
+    /// see the table at [`Wal`].
+    ///
+    /// # Errors
+    /// `TooLarge`: nothing was reserved. `NoSpace`: nothing was reserved, because the disk and the
+    /// log buffer are full, or the log is above `max_bytes`; free space and append again.
+    /// `OutOfRange`: no LSN is left. `Closed`, `Poisoned`: open the log again.
+    ///
+    /// If the error has an [`appended_lsn`](crate::Error::appended_lsn), the record was appended,
+    /// and a later step failed. Do not append the record again. After such a `NoSpace` free space
+    /// and call [`wait_durable`](Wal::wait_durable). After a `Truncated` a truncation of the suffix
+    /// has removed the record.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Wait)
     }
 
     /// Appends a record with a tag that readers see.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
     #[inline]
     pub fn append_tagged(&self, tag: u16, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(tag, data, WhenFull::Wait)
     }
 
-    /// Appends one record with `tag` that is the concatenation of `parts`.
-    pub fn append_vectored(&self, tag: u16, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
+    /// Appends one record that is the concatenation of `parts`.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    pub fn append_vectored(&self, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
+        self.append_vectored_tagged(0, parts)
+    }
+
+    /// Appends one record with a tag that is the concatenation of `parts`.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    pub fn append_vectored_tagged(&self, tag: u16, parts: &[IoSlice<'_>]) -> Result<Ticket<'_>> {
         let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let frame_bytes = self.check_len(len)?;
         if let Some(codec) = self.codec() {
@@ -52,19 +98,37 @@ impl Wal {
     }
 
     /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
-    /// for room.
+    /// for room, or for a truncation of the suffix that is in progress. If there is no room, the
+    /// call tries once to write the filled records. If another thread reserves the last room after
+    /// the check, the call waits for room, on a full disk until there is space. A write of a
+    /// complete piece and the policies `Always` and `Os` take as long as in `append`.
+    ///
+    /// # Errors
+    /// `NoRoom`: nothing was reserved; try again. A task awaits a [`barrier`](Wal::barrier) first,
+    /// because the barrier makes room. Else as [`append`](Wal::append).
     #[inline]
     pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Refuse)
     }
 
     /// Appends a record and waits until it survives power loss.
+    ///
+    /// Shares one device sync with all threads that wait at the time.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append), and as [`Ticket::wait`]. If the error has an
+    /// [`appended_lsn`](crate::Error::appended_lsn), the record was appended: after `NoSpace` free
+    /// space and call [`wait_durable`](Wal::wait_durable) with that LSN. Otherwise nothing was
+    /// appended.
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
         self.commit_tagged(0, data)
     }
 
     /// Appends a record with a tag and waits until it survives power loss.
+    ///
+    /// # Errors
+    /// As [`commit`](Wal::commit).
     #[inline]
     pub fn commit_tagged(&self, tag: u16, data: &[u8]) -> Result<Lsn> {
         if let Some(codec) = self.codec() {
@@ -77,7 +141,23 @@ impl Wal {
         waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
     }
 
-    /// Appends a record of `len` bytes that `fill` writes in place.
+    /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
+    ///
+    /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
+    /// the panic continues. `fill` must not call the log: all other threads wait for it. A child
+    /// process that `fill` forks must not write to the bytes: in a shared log buffer they are the
+    /// parent's.
+    ///
+    /// A [codec](crate::Options::codec) encodes a record before the record has an LSN. So the log
+    /// stores a record that is written in place as it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the log's codec encodes every record. Else as [`append`](Wal::append). If
+    /// the error has no [`appended_lsn`](crate::Error::appended_lsn), `fill` was not called, except
+    /// in this case: `Forked` in a child process that `fill` itself forked.
+    ///
+    /// # Panics
+    /// If `fill` does.
     pub fn append_with(&self, len: usize, fill: impl FnOnce(Lsn, &mut [u8])) -> Result<Ticket<'_>> {
         let frame_bytes = self.check_len(len)?;
         if !codec::may_store_raw(self.codec()) {

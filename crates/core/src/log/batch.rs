@@ -69,8 +69,46 @@ impl fmt::Debug for BatchTicket<'_> {
 }
 
 impl Wal {
-    /// Appends `records`, each with its tag, as one batch: recovered all together or not at all.
-    pub fn append_batch<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
+    /// Appends `records` as one batch: recovered all together or not at all. Readers return them as
+    /// plain records, and mark no boundary of the batch.
+    ///
+    /// The ticket has the LSN of each record. Without a codec the call reads the records twice,
+    /// first for their sizes. If an iterator is not `Clone`, collect its records into a `Vec`. The
+    /// iterator must not call the log, and should not be slow: without a codec all other threads
+    /// wait for it.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let batch = wal.append_batch(["debit 7", "credit 7"])?;
+    /// batch.wait()?;
+    /// assert_eq!(wal.get(batch.lsns()[1])?.data(), b"credit 7");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
+    /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
+    ///
+    /// # Panics
+    /// If a record's bytes are longer or shorter when they are read again. Then nothing was
+    /// appended.
+    pub fn append_batch<I>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>, IntoIter: Clone>,
+    {
+        self.append_batch_tagged(records.into_iter().map(|record| (0, record)))
+    }
+
+    /// Appends `records` as [`append_batch`](Wal::append_batch) does, each with its tag.
+    ///
+    /// # Errors
+    /// As [`append_batch`](Wal::append_batch).
+    ///
+    /// # Panics
+    /// As [`append_batch`](Wal::append_batch).
+    pub fn append_batch_tagged<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
     where
         I: IntoIterator<Item = (u16, R)>,
         I::IntoIter: Clone,
@@ -104,9 +142,41 @@ impl Wal {
         self.finish_run(reserved, run)
     }
 
-    /// Appends `records`, each with its tag, one after the other in one reservation. Each is
-    /// recovered on its own.
-    pub fn append_many<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
+    /// Appends `records` one after the other, with no other record between them, for the cost of
+    /// one reservation. Recovery keeps each on its own: after a crash the first ones may be there
+    /// without the last ones. The iterator must not call the log, and should not be slow.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let ticket = wal.append_many(["21.5", "21.7", "21.6"])?;
+    /// ticket.wait()?;
+    /// assert_eq!(wal.get(ticket.lsns()[2])?.data(), b"21.6");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there are no records. `TooLarge`: all frames together are larger than the
+    /// largest record with its header. Else as [`append`](Wal::append).
+    ///
+    /// # Panics
+    /// As [`append_batch`](Wal::append_batch).
+    pub fn append_many<I>(&self, records: I) -> Result<BatchTicket<'_>>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>, IntoIter: Clone>,
+    {
+        self.append_many_tagged(records.into_iter().map(|record| (0, record)))
+    }
+
+    /// Appends `records` as [`append_many`](Wal::append_many) does, each with its tag.
+    ///
+    /// # Errors
+    /// As [`append_many`](Wal::append_many).
+    ///
+    /// # Panics
+    /// As [`append_batch`](Wal::append_batch).
+    pub fn append_many_tagged<I, R>(&self, records: I) -> Result<BatchTicket<'_>>
     where
         I: IntoIterator<Item = (u16, R)>,
         I::IntoIter: Clone,

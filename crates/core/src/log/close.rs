@@ -2,11 +2,28 @@
 
 use super::{Handle, Wal};
 use crate::buffer::Stop;
+use crate::events::span;
 use crate::{Error, ErrorKind, Result};
 
 impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan.
+    ///
+    /// Later calls that change the log return `Closed` on all handles, and so does
+    /// [`on_durable`](Wal::on_durable). Records that were appended before are in the log. Blocks
+    /// for a few device syncs. The log can be opened again at once, even if handles of this one
+    /// exist.
+    ///
+    /// # Durability
+    /// All appended records survive power loss when this returns.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
+    /// With `pad_to_block`, if the full buffer has no room for the padding, handles can append
+    /// until that call. `NoFiles`: as `NoSpace`. `Io`, `PermissionDenied`, `NotFound` (the folder
+    /// was moved): everything is durable, but the log has no clean end. `OutOfRange`: no LSN is
+    /// left for a clean end; nothing was changed. `Closed`: the log has a clean end already.
     pub fn close(&self) -> Result<()> {
+        span!("close", log = %self.uuid());
         let log = &self.handle.commit;
         log.check()?;
         // The mark is evidence for the records before it. If there is no space for the mark, the
@@ -30,8 +47,33 @@ impl Wal {
         Ok(())
     }
 
-    /// Ends the log on all handles as the death of the process would, and lets it be opened again.
+    /// Ends the log on all handles as the death of the process would, so that a test of recovery
+    /// can open it again in the same process.
+    ///
+    /// Flushes nothing. The next open finds what a kill would leave: with a log buffer that
+    /// survives the process all appended records, else those that were handed to the operating
+    /// system. Later calls return `Poisoned`. Waits for a write, sync or callback for released
+    /// segments that is running; do not call it in such a callback. It does not wait for appends
+    /// that run on other threads: the next open finds their records or not, also if they then
+    /// return `Ok`. In a forked child it does nothing.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("log");
+    /// use palisade::Wal;
+    ///
+    /// let wal = Wal::open(&path)?;
+    /// let lsn = wal.commit(b"put 7")?;
+    /// wal.abandon(); // clones of it may still exist
+    ///
+    /// let wal = Wal::open(&path)?;
+    /// assert!(!wal.recovery_report().clean);
+    /// assert_eq!(wal.get(lsn)?.data(), b"put 7");
+    /// # Ok(()) }
+    /// ```
     pub fn abandon(self) {
+        span!("abandon", log = %self.uuid());
         let log = &self.handle.commit;
         if log.check_process().is_err() {
             // The log belongs to the parent.

@@ -10,19 +10,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use palisade_store::sync::{Instant, OnceLock};
+
 use super::pins::Lease;
 use super::tail::Found;
 use super::{Tail, TailCanceller, Wal};
 use crate::reader::Record;
 #[cfg(feature = "stream")]
 use crate::reader::RecordBuf;
-use crate::sync::{Instant, OnceLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 const SEEK: &str = "call Cursor::seek with the head, or with the LSN that Wal::resume_lsn returns";
 
 impl Wal {
-    /// Opens the cursor with this name.
+    /// Opens the cursor with this name. It begins where [`confirm`](Cursor::confirm),
+    /// [`save`](Cursor::save) or [`seek`](Cursor::seek) left it since the log was opened, else at
+    /// its saved position. It returns each record at least once: after a crash those again that
+    /// were not confirmed, or confirmed and not saved.
+    ///
+    /// If the log no longer has the position, the call returns the cursor, and its
+    /// [`next`](Cursor::next) returns the error, so that [`seek`](Cursor::seek) can repair it.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such cursor. `Locked`: it is open already. `NoSpace`, `NoFiles`,
+    /// `Io`, `Corrupt`: as [`tail_from`](Wal::tail_from). `Closed`, `Poisoned`, `Forked`.
     pub fn cursor(&self, name: &str) -> Result<Cursor> {
         self.check_open()?;
         let (begin, max_lag) = self.handle.enter_cursor(name)?;

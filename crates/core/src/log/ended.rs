@@ -12,7 +12,10 @@ use crate::{Error, ErrorKind, Lsn};
 const NEVER_DURABLE: Lsn = Lsn::new(u64::MAX);
 
 impl Wal {
-    /// Returns a future that completes when the log is closed or poisoned.
+    /// Returns a future that completes when the log is closed or poisoned, with the error that
+    /// later calls return. For a task that waits for something else than a record.
+    ///
+    /// The future keeps the log open.
     pub fn ended(&self) -> Ended {
         Ended { wal: self.clone(), key: None }
     }

@@ -30,9 +30,10 @@
 
 use std::iter;
 
+use palisade_store::sync::{AtomicU64, Ordering, RwLock};
+use palisade_store::{EpochBase, EpochExtent};
+
 use crate::reader::EpochSpan;
-use crate::store::{EpochBase, EpochExtent};
-use crate::sync::{AtomicU64, Ordering, RwLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Where there are records, and where this process has truncated them.

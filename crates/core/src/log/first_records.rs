@@ -1,7 +1,8 @@
 //! The records that a new epoch begins with: `replace_from` writes them into the epoch's first
 //! segment before the segment has a name, so the truncation and the records are one step.
 
-use crate::codec::{self, Codec};
+use crate::Codec;
+use crate::codec;
 use crate::frame::{self, EpochSeed, HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 

@@ -1,11 +1,5 @@
 //! The log: ties buffer, commit, store, recovery and readers together.
 
-#![allow(
-    clippy::missing_errors_doc,
-    clippy::missing_panics_doc,
-    reason = "the crate `palisade` documents each call"
-)]
-
 mod append;
 mod backup;
 mod batch;
@@ -30,7 +24,9 @@ mod truncate_before;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::backup::Backup;
+use palisade_store::State;
+use palisade_store::sync::{AtomicU64, Mutex, Ordering};
+
 pub use self::batch::BatchTicket;
 pub use self::cursor::Cursor;
 pub use self::ended::Ended;
@@ -43,19 +39,57 @@ pub use self::release::Release;
 pub use self::space::{Space, SpacePin};
 pub use self::tail::{Tail, TailCanceller};
 pub use self::ticket::Ticket;
+use crate::Codec;
 use crate::buffer::{Buffer, Stop};
 use crate::commit::Commit;
 use crate::events::Observer;
-use crate::recovery::{Recovered, dry_run, recover};
+use crate::recovery::Recovered;
 use crate::stats::Gauges;
-use crate::store::{State, Store};
-use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::watermark::Watermark;
-use crate::{Codec, codec};
-use crate::{Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, SyncPolicy, Uuid};
-use crate::{MIN_SEGMENT_BYTES, check_segment_bytes};
+use crate::{
+    Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, Store, SyncPolicy, Uuid,
+};
 
-/// A write-ahead log. The crate `palisade` wraps this handle and documents each call.
+/// A write-ahead log.
+///
+/// Many threads append to it without a lock. Many commits share one device sync. A handle is cheap
+/// to clone, and every clone is the same log. Dropping the last handle does what
+/// [`flush_to_os`](Wal::flush_to_os) does, and saves how far the log is durable (two syncs of
+/// `meta`). Only [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
+///
+/// The drop waits for the log's threads, which may be in a sync or a callback, and cannot report an
+/// error. If it cannot write the records, for example on a full disk, a shared log buffer keeps
+/// them for the next open, and a log buffer on the heap loses them.
+///
+/// A handle works in the process that opened the log. In a forked child every fallible call returns
+/// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork. The first
+/// such call, or the drop of the last handle, closes the descriptors that would keep the log
+/// `Locked` after the death of the parent. The child opens the log again after the parent has
+/// closed it.
+///
+/// # What survives
+/// | call returned `Ok` | process kill | OS crash or power loss |
+/// |---|---|---|
+/// | `append`, shared log buffer (a file in `/dev/shm`) | yes | no |
+/// | `append`, log buffer on the heap | no | no |
+/// | `append` under [`SyncPolicy::Os`](crate::SyncPolicy::Os), `flush_to_os` | yes | no |
+/// | `append` under [`SyncPolicy::Always`](crate::SyncPolicy::Always) | yes | yes |
+/// | `commit`, `sync`, `wait_durable`, `Ticket::wait`, `.await` | yes | yes |
+///
+/// [`Stats::appends_survive_kill`] shows which buffer the log has.
+///
+/// # Errors of all calls
+/// The lists of errors name these kinds only if there is more to say:
+/// - `Closed` after [`close`](Wal::close). Reads still work, and waits for records return `Ok`.
+/// - `Poisoned` after the log failed to make, write or sync a segment. Reads of written records
+///   still work, and a wait for a record that is already durable returns `Ok`. Drop all handles and
+///   open the log again with [`MustExist`](crate::OpenMode::MustExist). Then compare
+///   [`uuid`](Wal::uuid), and call [`wait_durable`](Wal::wait_durable) with the last acknowledged
+///   LSN. If the error's [`io_kind`](crate::Error::io_kind) is `NotFound`, the folder was moved,
+///   removed or replaced while the log was open. Another open of its path would make an empty log.
+/// - `Forked` in a forked child.
+/// - `NoFiles`, if the call opens a file. Nothing is lost: close files or raise the limit, then
+///   call again.
 #[derive(Clone)]
 pub struct Wal {
     handle: Arc<Handle>,
@@ -105,40 +139,8 @@ struct Handle {
 }
 
 impl Wal {
-    /// Opens the log in `store` and recovers what an earlier process run left.
-    ///
-    /// # Durability
-    /// Everything that the [`RecoveryReport`] counts as recovered survives power loss when this
-    /// returns.
-    ///
-    /// # Errors
-    /// As `Options::open` of the crate `palisade`.
-    pub fn with_store(store: impl Store, options: &Options) -> Result<Wal> {
-        check_store(&store, options)?;
-        Wal::open_store(Arc::new(store), options)
-    }
-
-    /// Returns what an open of the log in `store` would find and decide. Changes nothing.
-    ///
-    /// In the report `base`, `epoch` and `appends_survive_kill` are not set.
-    ///
-    /// # Errors
-    /// As [`with_store`](Wal::with_store), except those of writing.
-    pub fn dry_run(store: impl Store, options: &Options) -> Result<RecoveryReport> {
-        check_store(&store, options)?;
-        let store: Arc<dyn Store> = Arc::new(store);
-        let predicted = dry_run(&store, options);
-        store.close();
-        predicted
-    }
-
-    fn open_store(store: Arc<dyn Store>, options: &Options) -> Result<Wal> {
-        let recovered = recover(&store, options)?;
-        Wal::begin(store, recovered, options)
-    }
-
     /// Allows reservations, the last step of an open.
-    fn begin(store: Arc<dyn Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
+    pub(crate) fn begin(store: Arc<Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
         let Recovered { state, spans, base, memory, mut report } = recovered;
         let is_empty_epoch = base == state.epoch_base;
         let seed = spans.last().expect("a recovered log has a running epoch").seed;
@@ -154,7 +156,7 @@ impl Wal {
                 SyncPolicy::OnCommit | SyncPolicy::Interval(_) => !(write_bytes as u64 - 1),
                 SyncPolicy::Always | SyncPolicy::Os => u64::MAX,
             },
-            writes_behind: crate::sync::has_two_cores() && store.writes_behind(),
+            writes_behind: palisade_store::sync::has_two_cores() && store.writes_behind(),
             max_frame_bytes: buffer.max_reservation_bytes(),
             codec: options.codec.clone(),
             segment_bytes: state.segment_bytes,
@@ -186,11 +188,32 @@ impl Wal {
     }
 
     /// Waits until all records that were reserved before the call survive power loss.
+    ///
+    /// Blocks for about one device sync. Returns at once if there is nothing to sync.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
     pub fn sync(&self) -> Result<()> {
         self.handle.commit.wait(self.reserved_lsn(), None).map(drop)
     }
 
-    /// Returns a ticket for everything that was reserved before the call.
+    /// Returns a ticket for everything that was reserved before the call: the async form of
+    /// [`sync`](Wal::sync). Does not block, and requests no sync before it is waited on.
+    ///
+    /// The ticket belongs to no record. So its [`lsn`](Ticket::lsn) and
+    /// [`end_lsn`](Ticket::end_lsn) are the end of the log at the call, and its errors have no
+    /// [`appended_lsn`](crate::Error::appended_lsn).
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let first = wal.append(b"first")?.lsn();
+    /// let second = wal.append(b"second")?.lsn();
+    /// wal.barrier().wait()?; // or `wal.barrier().await`
+    /// assert!(wal.durable_lsn() > second);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn barrier(&self) -> Ticket<'_> {
         let end = self.reserved_lsn();
@@ -198,6 +221,16 @@ impl Wal {
     }
 
     /// Waits until the record that begins at `lsn` survives power loss.
+    ///
+    /// Does not check that a record begins there: with an `lsn` within a record the call waits for
+    /// that record. Below the head it returns at once. The end of the last record can be the end of
+    /// the log, or in a removed range, and then gives an error. So a check after an open needs the
+    /// LSN of a record.
+    ///
+    /// # Errors
+    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or a truncation
+    /// of the suffix removed the record, or `lsn` lies between two epochs, where no record ever
+    /// was. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.handle.commit.wait(target, None)?;
@@ -205,7 +238,21 @@ impl Wal {
     }
 
     /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
-    /// prevents it.
+    /// prevents it. Requests a sync, as a wait does. Does not block.
+    ///
+    /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
+    /// order. It may call the log and wait for it. A slow `f` delays the other callbacks, `close`
+    /// and the drop of the last handle. A Raft leader uses this to count itself when its entry is
+    /// durable.
+    ///
+    /// If `f` gets `NoSpace` or `NoFiles`, the record can still become durable: call `on_durable`
+    /// again.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
+    /// `Poisoned`. `Io`: a thread could not be started. `TooManyWaiters`:
+    /// [`max_waiters`](crate::Options::max_waiters) futures and callbacks wait already; call again
+    /// later. With each of these errors `f` is dropped and never called.
     pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.check_open()?;
@@ -216,15 +263,18 @@ impl Wal {
         self.handle.commit.register_callback(target, Box::new(callback))
     }
 
-    /// Waits until the record that begins at `lsn` was handed to the operating system: it survives
-    /// the death of the process, but not of the operating system.
+    /// Waits until the operating system has the record that begins at `lsn`. The record then
+    /// survives the death of the process, but not of the operating system.
+    ///
+    /// # Errors
+    /// As [`wait_durable`](Wal::wait_durable).
     pub fn flush_to_os(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.flush_until(target)?;
         self.check_not_truncated(lsn)
     }
 
-    /// Returns the end of the last reservation.
+    /// Returns the end of the last reservation. An append below it may not have returned yet.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {
         self.handle.commit.buffer.reserved()
@@ -241,26 +291,37 @@ impl Wal {
         self.handle.commit.buffer.written.read()
     }
 
-    /// Returns the end of the prefix that survives power loss.
+    /// Returns the end of the prefix that survives power loss. No record and no batch crosses it:
+    /// [`truncate_before`](Wal::truncate_before) and [`checkpoint`](Wal::checkpoint) accept it,
+    /// unless another thread has truncated what it ends.
+    ///
+    /// A reader that saved it begins there in later runs, too. After an open that found no clean
+    /// end it may be the place of no record; such a place is forgotten after 14 more such opens in
+    /// a row without an append, and then gives `Truncated` ([`resume_lsn`](Wal::resume_lsn) says
+    /// where to go on).
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
         self.handle.commit.durable.read()
     }
 
-    /// Returns the head, where the log begins.
+    /// Returns the head, where the log begins. Everything below was truncated.
     #[must_use]
     pub fn head_lsn(&self) -> Lsn {
         self.handle.head.read()
     }
 
-    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint).
+    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). If that LSN was
+    /// in a truncated range, or if an open found no record above it, returns the end of the records
+    /// below it.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         // Relaxed: the value alone counts.
         Lsn::new(self.handle.checkpoint.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes of the log from the head to the end of the last reservation.
+    /// Returns the bytes of the log from the head to the end of the last reservation, with the
+    /// headers of records and without truncated ones. The files take more: whole segments, and
+    /// spares.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let extent = || (self.head_lsn(), self.reserved_lsn());
@@ -278,20 +339,37 @@ impl Wal {
         self.handle.uuid
     }
 
-    /// Returns the bytes of log in a segment.
+    /// Returns the bytes of log in a segment. Segment `n` has the LSNs from `n` times this number
+    /// on.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
         self.handle.segment_bytes
     }
 
     /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
-    /// less, minus the header.
+    /// less, minus the header. If the log's codec makes a record longer, its encoded form must fit.
     #[must_use]
     pub fn max_record_bytes(&self) -> usize {
         self.handle.max_frame_bytes as usize - crate::frame::HEADER_BYTES
     }
 
-    /// Returns what the log has done since it was opened, and its watermarks.
+    /// Returns what the log has done since it was opened, and its watermarks: one consistent
+    /// snapshot. Stops no thread. Takes some microseconds.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// wal.commit(b"record")?;
+    /// let stats = wal.stats();
+    /// assert_eq!((stats.syncs, stats.durable), (1, stats.written));
+    /// let p99: u64 = stats.sync_duration_ns.quantile(0.99);
+    /// println!("99 of 100 syncs took at most {p99} ns");
+    /// for (bytes, writes) in stats.write_size_bytes.buckets() {
+    ///     println!("{writes} writes of {bytes:?} bytes");
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let log = &self.handle.commit;
@@ -371,7 +449,7 @@ impl Wal {
 
     fn flush_until(&self, target: Lsn) -> Result<()> {
         let log = &self.handle.commit;
-        let mut backoff = crate::sync::Backoff::default();
+        let mut backoff = palisade_store::sync::Backoff::default();
         while log.buffer.written.read() < target {
             log.check()?;
             if log.write_filled()? < target {
@@ -381,14 +459,6 @@ impl Wal {
         }
         Ok(())
     }
-}
-
-/// Refuses options with a bad value, and a store that does not fit them, before anything is read.
-fn check_store(store: &impl Store, options: &Options) -> Result<()> {
-    options.validate()?;
-    let state = store.state()?;
-    check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES)?;
-    codec::check_state(&state, options.codec.as_deref())
 }
 
 /// Shows where the log stands, without a lock.

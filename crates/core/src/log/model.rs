@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use palisade_store::State;
+
 use super::Wal;
 use super::first_records::FirstRecords;
 use super::pins::{Lease, Pin, PinKind};
@@ -9,8 +11,7 @@ use super::truncate_after::NewEnd;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::recovery::Recovered;
-use crate::store::{State, Store};
-use crate::{Lsn, Memory, Options, RecoveryReport, Result, Uuid};
+use crate::{Lsn, Memory, Options, RecoveryReport, Result, Store, Uuid};
 
 /// A reader whose pin can be lost.
 #[derive(Clone)]
@@ -81,7 +82,7 @@ impl Wal {
 
     /// Creates a log that begins at `base` with `memory` as its log buffer.
     pub(crate) fn model(
-        store: Arc<dyn Store>,
+        store: Arc<Store>,
         memory: Memory,
         base: Lsn,
         segment_bytes: u64,

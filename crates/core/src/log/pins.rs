@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use palisade_store::State;
+use palisade_store::sync::{Mutex, OnceLock};
+
 use super::epochs::View;
 use super::truncate_before::below_head;
 use super::{Handle, Wal};
 use crate::reader::{Pinned, Records};
-use crate::store::State;
-use crate::sync::{Mutex, OnceLock};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What keeps the log from an LSN on.
@@ -235,7 +236,30 @@ impl fmt::Debug for Hold {
 }
 
 impl Wal {
-    /// Keeps the log from `lsn` on.
+    /// Keeps the log from `lsn` on until the result is dropped:
+    /// [`truncate_before`](Wal::truncate_before) moves the head, but frees no segment that has
+    /// bytes at or above `lsn`, and passes none to a callback for released segments. Reads nothing.
+    /// [`Hold::records`] returns what is held. For example, a replica that is away holds the log
+    /// where it stopped. Iterators and tails need no hold: they keep what they read.
+    ///
+    /// Any LSN from the head to the end will do. A hold does not keep
+    /// [`truncate_after`](Wal::truncate_after) from removing records, and does not outlive the
+    /// process. It keeps the log open, as a handle does.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let kept = wal.append(b"the replica has not seen this yet")?.lsn();
+    /// let hold = wal.hold(kept)?;
+    /// wal.truncate_before(wal.reserved_lsn())?; // frees nothing
+    /// assert_eq!(hold.records()?.next()?.unwrap().lsn(), kept);
+    /// drop(hold); // frees what was truncated
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Truncated`: `lsn` is below the head. `OutOfRange`: it is above the end. `Forked`.
     pub fn hold(&self, lsn: Lsn) -> Result<Hold> {
         self.check_readable(lsn)?;
         self.pin(PinKind::Hold, Some(lsn)).map(Hold)

@@ -3,6 +3,8 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use palisade_store::ReadStore;
+
 use super::Wal;
 use super::epochs::{View, truncated_error};
 use super::pins::{Lease, Pin, PinKind};
@@ -10,7 +12,6 @@ use super::truncate_before::below_head;
 use crate::codec::Decoder;
 use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, RecordBuf, Records, missing_segment};
-use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The number of bytes that a read of a single record starts with. Each page that it reaches into
@@ -18,18 +19,75 @@ use crate::{Error, ErrorKind, Lsn, Result};
 const SINGLE_READ_BYTES: usize = 3072;
 
 impl Wal {
-    /// Returns all records from the head to the end of the log at the time of the call.
+    /// Returns all records from the head to the end of the log at the time of the call, also those
+    /// that are not durable yet.
+    ///
+    /// The call reads and writes nothing. When the iterator comes to records that only the log
+    /// buffer has, it hands them to the operating system, as [`flush_to_os`](Wal::flush_to_os)
+    /// does. So it may wait for appends in progress. In rare cases it waits for the device, because
+    /// the log makes a segment, or syncs and closes the oldest of its open segments. On a poisoned
+    /// log or a full disk, the iterator returns all written records and then the error.
+    ///
+    /// [`Records::next`] borrows each record from a read buffer. A `for` loop gets copies:
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// wal.append_many(["one", "two"])?;
+    /// let copies: Vec<_> = wal.records()?.into_iter().collect::<palisade::Result<_>>()?;
+    /// assert_eq!(copies[1].data(), b"two");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Forked`: another process opened the log.
     pub fn records(&self) -> Result<Records> {
         self.records_below(None, Lsn::LIMIT)
     }
 
-    /// Returns the records from the one at `lsn` on.
+    /// Returns the records from the one at `lsn` on. The first record needs no search.
+    ///
+    /// The call reads the header of the record at `lsn`. If only the log buffer has that record,
+    /// the call first hands it to the operating system. The iterator does the rest, as that of
+    /// [`records`](Wal::records).
+    ///
+    /// `lsn` can also be the end of the log, or the end of the records that stayed when a crash or
+    /// a truncation of the suffix removed others. Then the iterator begins with the next record, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or within a
+    /// range that a crash or a truncation of the suffix removed, above its start;
+    /// [`resume_lsn`](Wal::resume_lsn) returns where to continue. `OutOfRange`: `lsn` is above the
+    /// end. `Io`: the header could not be read. `Corrupt`: the segment that must hold the record is
+    /// missing. `NoSpace`, `NoFiles`, `Poisoned`: the record could not be handed to the operating
+    /// system. `Forked`.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.check_begin(lsn)?;
         self.records_below(Some(lsn), Lsn::LIMIT)
     }
 
-    /// Returns the records that begin in `range`.
+    /// Returns the records that begin in `range`, in LSN order. The call reads the header of the
+    /// first record, if `range` names it, as [`records_from`](Wal::records_from) does. If all
+    /// records in `range` are written, the iterator writes nothing, whatever is above `range`.
+    ///
+    /// `range` begins at a record, or is unbounded below and begins at the head. Its end can be any
+    /// LSN. If it is above the end of the log, the range ends at the end of the log.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let ticket = wal.append_many(["one", "two", "three"])?;
+    /// let [first, _, third] = *ticket.lsns() else { unreachable!() };
+    /// assert_eq!(wal.range(first..third)?.into_iter().count(), 2);
+    /// assert_eq!(wal.range(first..=third)?.into_iter().count(), 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`records_from`](Wal::records_from). `InvalidArgument`: the start of `range` is excluded.
     pub fn range(&self, range: impl RangeBounds<Lsn>) -> Result<Records> {
         let from = match range.start_bound() {
             Bound::Included(&from) => Some(from),
@@ -50,7 +108,11 @@ impl Wal {
         self.records_below(from, to)
     }
 
-    /// Returns the records at `lsns`, in the order of `lsns`.
+    /// Returns the records at `lsns`, in the order of `lsns`. Reads them in LSN order, so that one
+    /// read of the file can serve several records that are close to each other.
+    ///
+    /// # Errors
+    /// As [`get`](Wal::get), for one of the LSNs. Then the call returns no record.
     pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
         self.handle.commit.check_process()?;
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
@@ -72,7 +134,10 @@ impl Wal {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Returns whether the log has no record.
+    /// Returns whether the log has no record. Reads the first one, if there is one.
+    ///
+    /// # Errors
+    /// As [`Records::next`].
     pub fn is_empty(&self) -> Result<bool> {
         self.unless_truncated(|| Ok(self.records()?.next()?.is_none()))
     }
@@ -90,7 +155,14 @@ impl Wal {
         }
     }
 
-    /// Returns the last record of the log, or `None` if the log has no record.
+    /// Returns the last record of the log at the time of the call, or `None` if there is none.
+    ///
+    /// In most cases reads one record. If no record was appended since the last checkpoint or since
+    /// the open, reads the segment that holds the record.
+    ///
+    /// # Errors
+    /// `NoSpace`, `NoFiles`, `Poisoned`: not all records could be handed to the operating system.
+    /// Else as [`Records::next`].
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         self.handle.commit.check_process()?;
         self.unless_truncated(|| self.last_in(&self.view(None)))
@@ -133,6 +205,11 @@ impl Wal {
     }
 
     /// Returns the record at `lsn`, copied out of the store.
+    ///
+    /// # Errors
+    /// `NotARecord`: no record begins at `lsn`, or `lsn` is the end of the log. `Truncated`: the
+    /// record is below the head, or a crash or a truncation of the suffix removed it.
+    /// `Corrupt`: the record does not validate. Else as [`records_from`](Wal::records_from).
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         let stored = self.get_stored(lsn)?;
         let decoded = self.decoder().decode_buf(stored);
@@ -166,7 +243,32 @@ impl Wal {
         found?.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Returns where a reader continues that stopped at `lsn`.
+    /// Returns where a consumer that saved `lsn` continues. `lsn` is the end of the last record
+    /// that the consumer has applied ([`Record::next_lsn`](crate::Record::next_lsn),
+    /// [`Tail::position`](crate::Tail::position)).
+    ///
+    /// - The result is `lsn`: nothing that the consumer has applied is gone.
+    /// - The result is below `lsn`: a crash or a truncation of the suffix may have removed records
+    ///   that the consumer has applied. The result is the end of those that stay.
+    /// - The result is above `lsn`: it is the head. Records that the consumer has not seen may have
+    ///   been truncated.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let kept = wal.append(b"kept")?.lsn();
+    /// let saved = wal.append(b"overruled")?.lsn();
+    /// wal.truncate_after(kept)?;
+    /// wal.append(b"agreed")?;
+    /// assert!(wal.resume_lsn(saved)? <= saved);
+    /// let mut records = wal.records_from(wal.resume_lsn(saved)?)?;
+    /// assert_eq!(records.next()?.expect("it was appended").data(), b"agreed");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `OutOfRange`: `lsn` is above the end. `Forked`.
     pub fn resume_lsn(&self, lsn: Lsn) -> Result<Lsn> {
         let head = self.head_lsn();
         self.check_readable(lsn.max(head))?;

@@ -17,9 +17,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use palisade_store::sync::{Instant, Mutex, WaitWord, survive};
+
 use super::{Handle, Wal};
 use crate::commit::Commit;
-use crate::sync::{Instant, Mutex, WaitWord, survive};
+use crate::events::span;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The files of a truncation, freed in the background: see `Wal::truncate_before_in_background`.
@@ -88,8 +90,36 @@ impl Release {
 }
 
 impl Wal {
-    /// Truncates all records below `lsn`, and frees their segments in the background.
+    /// Truncates all records below `lsn` as [`truncate_before`](Wal::truncate_before) does, but
+    /// frees the segments in the background. The head has moved durably when this returns, after
+    /// about two device syncs. A thread or a task can wait for the [`Release`] until the files are
+    /// freed.
+    ///
+    /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
+    /// for released segments run on it, so an upload delays no commit and no other callback. While
+    /// it works it counts as a handle: the log may be open for a moment after the last handle was
+    /// dropped. A `close` and a `truncate_before` wait for the release that runs. A truncation of
+    /// the suffix does not wait: the thread of the release then also frees the segments of the
+    /// truncation. Releases that have not begun when the close ends return `Closed`, and the next
+    /// truncation frees their segments.
+    ///
+    /// ```
+    /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
+    /// let ticket = wal.append(b"the last record that the engine's snapshot has")?;
+    /// let applied = ticket.end_lsn();
+    /// ticket.wait()?; // then the engine writes the snapshot
+    /// let release = wal.truncate_before_in_background(applied)?;
+    /// assert_eq!(wal.head_lsn(), applied);
+    /// // Later, if anybody wants to know:
+    /// release.wait()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`truncate_before`](Wal::truncate_before); those of the release come from
+    /// [`Release::wait`]. `Io`: the thread did not start; the head has moved.
     pub fn truncate_before_in_background(&self, lsn: Lsn) -> Result<Release> {
+        span!("truncate_before_in_background", log = %self.uuid(), lsn = lsn.as_u64());
         self.move_head(lsn)?;
         let slot = Arc::new(Slot::default());
         let job = ReleaseJob { slot: Arc::clone(&slot), result: None };

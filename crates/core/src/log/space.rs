@@ -45,7 +45,25 @@ pub struct SpacePin {
 }
 
 impl Wal {
-    /// Returns what the log takes on disk, and what keeps it.
+    /// Returns what the log takes on disk, and what keeps it from shrinking: the head, which the
+    /// engine moves with [`truncate_before`](Wal::truncate_before), and each reader, tail and hold
+    /// with its lag. Lists the log's folder; waits for no device.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let options = palisade::Options::new().buffer_bytes(1 << 16);
+    /// # let wal = palisade::Wal::with_store(store, options)?;
+    /// let lsn = wal.commit(b"x")?;
+    /// let hold = wal.hold(lsn)?;
+    /// let space = wal.space()?;
+    /// assert_eq!(space.pins[0].lsn, lsn);
+    /// assert_eq!(space.pins[0].kind, palisade::PinKind::Hold);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `NoFiles`, `Io`: the folder cannot be listed. `Forked`.
     pub fn space(&self) -> Result<Space> {
         self.handle.commit.check_process()?;
         let (segments, taken) = self.handle.commit.segments_in_use()?;

@@ -1,9 +1,10 @@
 //! The saved state of an open log: head, checkpoint, clean end, and how a change of it becomes
 //! visible.
 
+use palisade_store::State;
+use palisade_store::sync::Ordering;
+
 use super::{Handle, LastSave};
-use crate::store::State;
-use crate::sync::Ordering;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Handle {

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use palisade_store::sync::{Instant, OnceLock};
+
 use super::Wal;
 use super::epochs::{View, truncated_error};
 use super::pins::{Lease, PinKind};
@@ -26,16 +28,34 @@ use crate::frame::Header;
 #[cfg(feature = "stream")]
 use crate::reader::RecordBuf;
 use crate::reader::{Record, Records};
-use crate::sync::{Instant, OnceLock};
 use crate::{ErrorKind, Lsn, Result};
 
 impl Wal {
     /// Returns a tail that follows the log from the head on.
+    ///
+    /// ```
+    /// use palisade::{MemStore, Options, Wal};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> palisade::Result<()> {
+    /// # let wal = Wal::with_store(MemStore::new(1 << 20), Options::new().buffer_bytes(1 << 16))?;
+    /// let mut follower = wal.tail()?;
+    /// wal.commit(b"first")?;
+    /// let record = follower.next(Duration::from_secs(1))?.expect("it is durable");
+    /// assert_eq!(record.data(), b"first");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`records`](Wal::records).
     pub fn tail(&self) -> Result<Tail> {
         self.tail_at(None)
     }
 
     /// Returns a tail that follows the log from the record at `lsn` on.
+    ///
+    /// # Errors
+    /// As [`records_from`](Wal::records_from).
     pub fn tail_from(&self, lsn: Lsn) -> Result<Tail> {
         self.check_begin(lsn)?;
         self.tail_at(Some(lsn))

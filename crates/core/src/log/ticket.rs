@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use palisade_store::sync::Instant;
+
 use crate::commit::{Key, Wait};
 use crate::frame::ALIGN_BYTES;
-use crate::sync::Instant;
 use crate::{Error, ErrorKind, Lsn, Result, Wal};
 
 /// A handle of an appended record or batch, to wait until it is durable.

@@ -34,6 +34,8 @@
 //! the buffer. The mark moves before the header block is written: the buffer must never name the
 //! new epoch while its mark is below the new base.
 
+use palisade_store::{BadHeader, Epoch, Predecessor, ReadStore, State};
+
 use super::epochs::truncated_error;
 use super::first_records::FirstRecords;
 use super::pins::PinKind;
@@ -41,10 +43,10 @@ use super::truncate_before::below_head;
 use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
 use crate::commit::WriteCursor;
+use crate::events::span;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::EpochSpan;
 use crate::recovery::no_lsn_left;
-use crate::store::{BadHeader, Epoch, Predecessor, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Where the log ends after a truncation.
@@ -73,27 +75,116 @@ enum Failed {
 }
 
 impl Wal {
-    /// Truncates all records above the one at `lsn`, which becomes the last record.
+    /// Truncates all records above the one at `lsn`, which becomes the last. For example, a Raft
+    /// follower calls it when the Raft leader overrules entries that the follower has appended.
+    /// [`truncate_from`](Wal::truncate_from) also removes the record at `lsn`, and
+    /// [`replace_from`](Wal::replace_from) appends others in the same step.
+    ///
+    /// The log continues in another segment, also above
+    /// [`max_bytes`](crate::Options::max_bytes). The segment of the last record stays until
+    /// [`truncate_before`](Wal::truncate_before) frees it.
+    ///
+    /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
+    /// after the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
+    /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
+    /// An iterator that was created before returns it when it reaches the new end; a new iterator
+    /// skips the truncated range.
+    ///
+    /// Blocks for some device syncs, and for appends in progress. The closure of an
+    /// [`append_with`](Wal::append_with) must not call it.
+    ///
+    /// # Durability
+    /// All records up to the one at `lsn` survive power loss when this returns, and the truncated
+    /// records never come back. A crash in between leaves the log as it was, or truncated.
+    ///
+    /// ```
+    /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
+    /// let kept = wal.append(b"agreed")?.lsn();
+    /// let overruled = wal.append(b"overruled")?.lsn();
+    /// wal.truncate_after(kept)?;
+    /// assert_eq!(wal.get(overruled).unwrap_err().kind(), palisade::ErrorKind::Truncated);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Poisoned`: the next open shows whether the log was truncated. After each other error
+    /// nothing was changed. `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record
+    /// is in a batch and is not its last. `OutOfRange`: `lsn` is above the end, or no segment is
+    /// left below [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` is below the head, or was
+    /// truncated before. `NoSpace`: free space and call again. `Corrupt`, `Io`: the log cannot read
+    /// the record at `lsn`. `Closed`.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
+        span!("truncate_after", log = %self.uuid(), lsn = lsn.as_u64());
         self.begin_to_truncate(lsn)?;
         let place = NewEnd { record: lsn, new_end: self.end_of_kept(lsn)? };
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
-    /// Truncates the record at `lsn` and all records above it.
+    /// Truncates the record at `lsn` and all records above it, in the same way as
+    /// [`truncate_after`](Wal::truncate_after). If `lsn` is the first record of the log, the log is
+    /// empty afterwards. `lsn` can also be the end of a record
+    /// ([`Record::next_lsn`](crate::Record::next_lsn)). If it is the end of the log, no record is
+    /// removed.
+    ///
+    /// # Durability
+    /// All records below `lsn` survive power loss when this returns, and the truncated records
+    /// never come back. A crash in between leaves the log as it was, or truncated.
+    ///
+    /// # Errors
+    /// As [`truncate_after`](Wal::truncate_after), except `InvalidArgument`: the record is in a
+    /// batch and is not its first. `Corrupt`, `Io`: also if no record of the epoch stays, and the
+    /// call cannot read the header of the segment at `lsn`.
     pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
+        span!("truncate_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.begin_to_truncate(lsn)?;
         let place = self.before_removed(lsn)?;
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
-    /// Truncates the record at `lsn` and all records above it, and appends `records`, each with its
-    /// tag, in the same step. Returns their LSNs.
-    pub fn replace_from<I, R>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
+    /// Truncates the record at `lsn` and all records above it, and appends `records` in their
+    /// place, in one step: after a crash the log is as it was, or it has exactly the records below
+    /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all
+    /// before. Without `records` it is [`truncate_from`](Wal::truncate_from), and returns no LSN.
+    ///
+    /// Removes also other records above `lsn` that the engine still needs, such as the votes of a
+    /// Raft node. So the engine passes the newest of these again, in `records`.
+    ///
+    /// ```
+    /// # fn main() -> palisade::Result<()> {
+    /// # let store = palisade::MemStore::new(1 << 20);
+    /// # let wal = palisade::Wal::with_store(store, Default::default())?;
+    /// let entry = wal.append(b"entry 1 of term 1")?.lsn();
+    /// wal.append(b"vote in term 2")?;
+    /// let replaced = wal.replace_from(entry, ["vote in term 2", "entry 1 of term 2"])?;
+    /// assert_eq!(wal.get(replaced[1])?.data(), b"entry 1 of term 2");
+    /// assert_eq!(wal.records()?.into_iter().count(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Durability
+    /// The records below `lsn`, and `records`, survive power loss when this returns.
+    ///
+    /// # Errors
+    /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: all frames together are larger than
+    /// the largest record with its header ([`max_record_bytes`](Wal::max_record_bytes)); append the
+    /// rest afterwards.
+    pub fn replace_from<I>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>>,
+    {
+        self.replace_from_tagged(lsn, records.into_iter().map(|record| (0, record)))
+    }
+
+    /// Replaces records as [`replace_from`](Wal::replace_from) does, each new one with its tag.
+    ///
+    /// # Errors
+    /// As [`replace_from`](Wal::replace_from).
+    pub fn replace_from_tagged<I, R>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
     where
         I: IntoIterator<Item = (u16, R)>,
         R: AsRef<[u8]>,
     {
+        span!("replace_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.begin_to_truncate(lsn)?;
         let most = self.handle.max_frame_bytes as usize;
         let first = FirstRecords::copy(records, self.codec(), most)?;
@@ -351,11 +442,8 @@ impl Handle {
             let bytes = first.encode(seed, base, self.commit.buffer.block_bytes());
             match store.begin_epoch(&epoch, bytes) {
                 Ok(()) => return Ok(epoch),
-                Err(error) if error.kind() == ErrorKind::OutOfRange => {
-                    if store.prepared() <= base {
-                        return Err(Failed::Unchanged(error));
-                    }
-                }
+                // More was prepared meanwhile, so the next base is higher.
+                Err(error) if error.kind() == ErrorKind::OutOfRange => {}
                 Err(error) if error.is_shortage() => {
                     return Err(Failed::Unchanged(error));
                 }

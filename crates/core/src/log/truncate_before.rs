@@ -1,11 +1,72 @@
 //! Truncation of the prefix, and checkpoints.
 
 use super::{Handle, Wal};
+use crate::events::span;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Wal {
-    /// Truncates all records below `lsn`; the record at `lsn` stays.
+    /// Truncates all records below `lsn`; the record at `lsn` stays. If a cursor keeps records
+    /// below `lsn`, these records stay, too. Recycles or removes each whole segment below the head
+    /// that no reader, tail, [`Hold`](crate::Hold) or cursor keeps.
+    ///
+    /// Waits until everything below `lsn` is durable. If `lsn` is at or below the head, removes no
+    /// record, and frees the segments that could not be freed before. If a crash or a truncation
+    /// ended the log at `lsn`, the head moves to the LSN where the log continued. So a caller that
+    /// has replayed all records may truncate all of them.
+    ///
+    /// An `lsn` in a batch removes the records of the batch below it, and
+    /// [`reserved_lsn`](Wal::reserved_lsn) removes all records. If a segment begins at `lsn`, the
+    /// call does not read what is there, so damage there does not keep the log.
+    ///
+    /// An engine that writes snapshots of its state does so in this order. A crash between two
+    /// steps leaves a snapshot and a log that has all records above it. On a full log `sync`
+    /// returns `NoSpace`; the guide has the order without it.
+    ///
+    /// ```rust,no_run
+    /// use palisade::{Lsn, ReplayFrom, Result, Wal};
+    ///
+    /// # fn write_and_sync(_: &str, _: Lsn) -> Result<()> { Ok(()) }
+    /// # fn rename_and_sync_folder(_: &str, _: &str) -> Result<()> { Ok(()) }
+    /// # fn snapshot_lsn() -> Lsn { Lsn::new(0) }
+    /// # fn apply(_: &[u8]) -> Result<()> { Ok(()) }
+    /// fn snapshot(wal: &Wal, applied: Lsn) -> Result<()> {
+    ///     // `applied` is the end of the last record that the state has (`Ticket::end_lsn`).
+    ///     wal.sync()?; // a snapshot must not contain changes whose records the log can still lose
+    ///     write_and_sync("snapshot.new", applied)?; // the state, and `applied`
+    ///     rename_and_sync_folder("snapshot.new", "snapshot")?;
+    ///     wal.truncate_before(applied) // `checkpoint(applied)` instead keeps the records
+    /// }
+    ///
+    /// fn open() -> Result<Wal> {
+    ///     let recovery = palisade::Options::new().recover("wal")?;
+    ///     // `Truncated`: the snapshot is older than the last truncation.
+    ///     let mut records = recovery.records(ReplayFrom::Lsn(snapshot_lsn()))?;
+    ///     while let Some(record) = records.next()? {
+    ///         apply(record.data())?;
+    ///     }
+    ///     Ok(recovery.start())
+    /// }
+    /// # fn main() {}
+    /// ```
+    ///
+    /// On files, a callback can get each segment before it is freed (`Options::on_release` of
+    /// `palisade`). If the callback fails, the call returns its error. The head has moved
+    /// nevertheless, and the next call tries the segment again.
+    ///
+    /// # Durability
+    /// The new head survives power loss when this returns.
+    ///
+    /// # Errors
+    /// `NotARecord`: neither a record nor a segment begins at `lsn`, and it is not the end of the
+    /// log. `OutOfRange`: `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or
+    /// a truncation of the suffix removed. `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`,
+    /// `NotFound` (the folder was moved, removed or replaced), and the errors of a callback for
+    /// released segments: the head may have moved, and no record at or above `lsn` is lost; call
+    /// again. `Corrupt`, `Unsupported`: the header of a segment for the callback does not validate;
+    /// that segment and all above stay. Open the log without the callback and truncate: then only
+    /// the damaged file stays. `Closed`, `Poisoned`.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
+        span!("truncate_before", log = %self.uuid(), lsn = lsn.as_u64());
         self.move_head(lsn)?;
         // Even if the head did not move: an earlier call or a reader may have kept segments.
         self.handle.release_unpinned()
@@ -35,9 +96,19 @@ impl Wal {
         }
     }
 
-    /// Records durably that everything below `lsn` has been applied elsewhere, and that it was
-    /// durable.
+    /// Saves that the engine has applied all records below `lsn`, and that these records were
+    /// durable. Recovery refuses a log that ends below a checkpoint.
+    ///
+    /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
+    /// or below the last checkpoint changes nothing. A checkpoint does not free space:
+    /// [`truncate_before`](Wal::truncate_before) does. A later
+    /// truncation of the suffix below the checkpoint lowers it to the new end.
+    ///
+    /// # Errors
+    /// As [`truncate_before`](Wal::truncate_before), without those of a callback. If a write or a
+    /// sync failed, the next open may find the checkpoint.
     pub fn checkpoint(&self, lsn: Lsn) -> Result<()> {
+        span!("checkpoint", log = %self.uuid(), lsn = lsn.as_u64());
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
         if lsn <= self.checkpoint_lsn() {

@@ -5,10 +5,11 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use palisade_store::sync::{AtomicU32, Ordering, WaitWord};
+
 use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, Shape, check, large, spawn};
 use crate::commit::{Key, Wait};
-use crate::sync::{AtomicU32, Ordering, WaitWord};
 use crate::{ErrorKind, Lsn, Result};
 
 /// A waker that counts, and wakes the thread that waits for it.

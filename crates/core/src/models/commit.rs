@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade_store::sync::{Instant, OnceLock};
+
 use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, spawn, take};
-use crate::sync::{Instant, OnceLock};
 use crate::{ErrorKind, Lsn};
 
 /// Checks that two commits both return (P3, P4).

@@ -29,7 +29,7 @@ fn a_waiter_that_timed_out_leaves_leadership_free() {
 }
 
 fn wait_in_passing(log: &Log, end: crate::Lsn) {
-    let deadline = crate::sync::Instant::now().checked_add(Duration::ZERO);
+    let deadline = palisade_store::sync::Instant::now().checked_add(Duration::ZERO);
     if log.wal.commit_state().wait(end, deadline).unwrap() {
         log.store.assert_synced_to(end);
     }

@@ -19,11 +19,11 @@ mod truncate_after;
 
 use std::sync::Arc;
 
-use self::store::ModelStore;
+use palisade_store::sync::model_check;
+
+pub(crate) use self::store::ModelStore;
 use crate::buffer::{Buffer, Reserved};
 use crate::frame::EpochSeed;
-use crate::store::Store;
-use crate::sync::model_check;
 use crate::{Lsn, Memory, Options, Result, Uuid, Wal};
 
 /// Bytes of the frame of a record of [`LARGE`] bytes: with it, two fill the ring of 64 bytes.
@@ -63,8 +63,14 @@ impl Log {
         let store = Arc::new(store);
         let options = Options { gather_percent: 0, pad_to_block: store.pads(), ..options };
         let memory = Memory::heap(shape.ring_bytes as usize).expect("there is memory");
-        let kept = Arc::clone(&store) as Arc<dyn Store>;
-        let wal = Wal::model(kept, memory, shape.base, shape.segment_bytes, seed(), &options);
+        let wal = Wal::model(
+            Arc::clone(&store),
+            memory,
+            shape.base,
+            shape.segment_bytes,
+            seed(),
+            &options,
+        );
         Log { wal, store }
     }
 

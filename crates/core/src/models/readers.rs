@@ -48,7 +48,7 @@ fn a_backup_has_all_of_a_replacement_or_none() {
         log.wal.sync().unwrap();
         let reader = spawn(&log, move |log| {
             let backup = log.wal.backup().unwrap();
-            let report = backup.plan().report();
+            let report = backup.plan.report();
             let is_before = (report.end, report.bytes) == (end, 2 * LARGE_FRAME);
             let after = (BASE.plus(SMALL_FRAME), LARGE_FRAME + SMALL_FRAME);
             assert!(is_before || (report.end, report.bytes) == after, "{report:?}");

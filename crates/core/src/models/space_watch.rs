@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use palisade_store::sync::{Ordering, StatCell};
+
 use super::store::ModelStore;
 use super::{Bound, Log, Shape, check, spawn};
+use crate::commit::SoftLimit;
 use crate::events::Events;
-use crate::sync::{Ordering, StatCell};
-use crate::{Error, Lsn, Options, SoftLimit, Uuid};
+use crate::{Error, Lsn, Options, Uuid};
 
 /// Counts how often the log was above its soft limit.
 #[derive(Debug, Default)]

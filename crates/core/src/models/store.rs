@@ -10,11 +10,12 @@
 use std::io::IoSlice;
 use std::sync::{Mutex, MutexGuard};
 
+use palisade_store::sync::{AtomicU64, Ordering};
+use palisade_store::{Epoch, FilesTaken, OldBuffer, ReadStore, Segment, State, TailSource};
+
 use super::{LARGE_FRAME, LONG_SEGMENT, large, seed};
 use crate::buffer::BLOCK_BYTES;
 use crate::frame::{EpochSeed, Header, Kind};
-use crate::store::{Epoch, FilesTaken, OldBuffer, ReadStore, Segment, State, Store, TailSource};
-use crate::sync::{AtomicU64, Ordering};
 use crate::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
 /// What goes wrong in a [`ModelStore`].
@@ -33,7 +34,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug)]
-pub(super) struct ModelStore {
+pub(crate) struct ModelStore {
     base: Lsn,
     fault: Fault,
     pads: bool,
@@ -212,8 +213,9 @@ impl Media {
     }
 }
 
-impl Store for ModelStore {
-    fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+/// The calls of `FileStore`.
+impl ModelStore {
+    pub(crate) fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         if self.fault == Fault::Write {
             return Err(Error::new(ErrorKind::Io, "the model's write fails"));
         }
@@ -231,7 +233,7 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+    pub(crate) fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         // Relaxed: as in `write`.
         let held_end = self.held_end.load(Ordering::Relaxed);
         assert!(held_end >= to.as_u64(), "what is to be synced was written before");
@@ -260,7 +262,7 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn mark_durable(&self, durable: Lsn) -> Result<()> {
+    pub(crate) fn mark_durable(&self, durable: Lsn) -> Result<()> {
         let bytes = durable.bytes_since(self.base) as usize;
         assert!(self.change().synced >= bytes, "the durable mark follows the sync");
         // Relaxed: as in `write`.
@@ -268,7 +270,7 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn prepared(&self) -> Lsn {
+    pub(crate) fn prepared(&self) -> Lsn {
         let media = self.media();
         if self.fault == Fault::Space && !media.refused {
             return self.base;
@@ -276,14 +278,14 @@ impl Store for ModelStore {
         media.later.last().map_or(self.base, |(base, _)| *base).plus(LONG_SEGMENT)
     }
 
-    fn prepare(&self, _to: Lsn) -> Result<()> {
+    pub(crate) fn prepare(&self, _to: Lsn) -> Result<()> {
         self.change().refused = true;
         Err(Error::bare(ErrorKind::NoSpace))
     }
 
-    fn prepare_ahead(&self, _tail: Lsn) {}
+    pub(crate) fn prepare_ahead(&self, _tail: Lsn) {}
 
-    fn save_state(&self, state: &State) -> Result<()> {
+    pub(crate) fn save_state(&self, state: &State) -> Result<()> {
         let mut media = self.change();
         if self.fault == Fault::Save && !std::mem::replace(&mut media.refused, true) {
             return Err(Error::new(ErrorKind::Io, "the model's save fails"));
@@ -292,14 +294,26 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn release(&self, _from: Lsn, to: Lsn) -> Result<()> {
+    pub(crate) fn release(&self, _from: Lsn, to: Lsn) -> Result<()> {
         drop(self.change());
         // Release: pairs with the Acquire in `released_to`.
         self.released_to.fetch_max(to.as_u64(), Ordering::Release);
         Ok(())
     }
 
-    fn files_taken(&self) -> Result<FilesTaken> {
+    pub(crate) fn exceed_limit_below(&self, _to: Lsn) {}
+
+    pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
+        self.release(from, to)
+    }
+
+    pub(crate) fn empty_buffer(&self) {}
+
+    pub(crate) fn writes_behind(&self) -> bool {
+        true
+    }
+
+    pub(crate) fn files_taken(&self) -> Result<FilesTaken> {
         // Relaxed: the value alone counts.
         let segments = self.files.load(Ordering::Relaxed);
         // Other threads may come before the caller looks at the list. Relaxed: not used.
@@ -308,7 +322,7 @@ impl Store for ModelStore {
         Ok(FilesTaken { segments, file_bytes: 1, limit, ..FilesTaken::default() })
     }
 
-    fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
+    pub(crate) fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
         let mut media = self.change();
         assert_eq!(media.synced, media.held.len(), "all of the epoch before is durable");
         let end = self.base.plus(media.held.len() as u64);
@@ -330,19 +344,19 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn resume_epoch(&self, _epoch: &Epoch, _end: Lsn) -> Result<()> {
+    pub(crate) fn resume_epoch(&self, _epoch: &Epoch, _end: Lsn) -> Result<()> {
         unreachable!("a model does not open its log")
     }
 
-    fn old_buffer(&self) -> Result<OldBuffer> {
+    pub(crate) fn old_buffer(&self) -> Result<OldBuffer> {
         unreachable!("a model does not open its log")
     }
 
-    fn renew_buffer(&self, _epoch: u64, _bytes: usize, _durable: Lsn) -> Result<Memory> {
+    pub(crate) fn renew_buffer(&self, _epoch: u64, _bytes: usize, _durable: Lsn) -> Result<Memory> {
         unreachable!("a model does not open its log")
     }
 
-    fn move_tail(
+    pub(crate) fn move_tail(
         &self,
         _epoch: &Epoch,
         _from: Lsn,
@@ -352,16 +366,16 @@ impl Store for ModelStore {
         unreachable!("a model does not open its log")
     }
 
-    fn pass_buffer_on(&self, _epoch: u64) -> Result<()> {
+    pub(crate) fn pass_buffer_on(&self, _epoch: u64) -> Result<()> {
         drop(self.change());
         Ok(())
     }
 
-    fn random(&self) -> Result<u64> {
+    pub(crate) fn random(&self) -> Result<u64> {
         Ok(9)
     }
 
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.media().is_closed = true;
         // Relaxed: not used.
         if let Some(close) = &self.close {

@@ -1,5 +1,7 @@
 //! Models of the truncation of the suffix: the pause of the tail, and the watermarks.
 
+use palisade_store::sync::yield_now;
+
 use super::store::ModelStore;
 use super::{
     Bound, LARGE_FRAME, LONG_SEGMENT, Log, RING, SMALL_FRAME, Shape, bare_buffer, check, seed,
@@ -7,7 +9,6 @@ use super::{
 };
 use crate::buffer::{Buffer, NotFixed, Stop};
 use crate::frame::EpochSeed;
-use crate::sync::yield_now;
 use crate::{ErrorKind, Lsn, Uuid};
 
 /// The base of a log's second epoch.

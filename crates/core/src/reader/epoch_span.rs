@@ -1,7 +1,8 @@
 //! Where the records of one epoch lie.
 
+use palisade_store::EpochExtent;
+
 use crate::frame::EpochSeed;
-use crate::store::EpochExtent;
 use crate::{Lsn, Uuid};
 
 /// One epoch as readers need it: where its records lie and which seed their checksums have.

@@ -6,12 +6,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use palisade_store::ReadStore;
+use palisade_store::checksum::crc32c_append;
+
 use super::epoch_span::EpochSpan;
 use super::record::{Record, RecordBuf};
-use crate::format::checksum::crc32c_append;
 use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
-use crate::store::ReadStore;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The unit in which disks and page caches fail.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use palisade_store::{OldBuffer, ReadStore, State};
+
 use super::decision::EndCause;
 use super::layout::{Layout, reader_of};
 use super::listing::{Listing, UNREADABLE, corrupt};
@@ -11,8 +13,7 @@ use super::scan::{Scan, Scanner};
 use super::verify::{self, Checked, Effort};
 use crate::buffer::BLOCK_BYTES;
 use crate::reader::{EpochSpan, FrameReader};
-use crate::store::{OldBuffer, ReadStore, State, Store};
-use crate::{ErrorKind, Lsn, Options, Result, Verify};
+use crate::{ErrorKind, Lsn, Options, Result, Store, Verify};
 
 /// The result of analysis: what the store holds. It exists only if an open may continue.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Analysis {
 ///
 /// # Errors
 /// `Corrupt`: acknowledged data is damaged.
-pub(crate) fn analyze(store: &Arc<dyn Store>, options: &Options) -> Result<Analysis> {
+pub(crate) fn analyze(store: &Arc<Store>, options: &Options) -> Result<Analysis> {
     let as_reader: Arc<dyn ReadStore> = Arc::clone(store) as Arc<dyn ReadStore>;
     if let Some(analysis) = analyze_closed(&as_reader, options)? {
         return Ok(analysis);
@@ -278,7 +279,7 @@ fn frame_ends_at(
 
 /// Returns the old log buffer, if it belongs to the newest epoch.
 fn leftover(
-    store: &Arc<dyn Store>,
+    store: &Arc<Store>,
     analysis: &mut Analysis,
     read_ahead_bytes: usize,
 ) -> Result<Option<OldLogBuffer>> {

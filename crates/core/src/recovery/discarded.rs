@@ -3,8 +3,9 @@
 //! Headers are untrusted: there can be as many ranges as segments, and ranges may overlap. Each
 //! question is answered by a binary search, so n segments and n ranges cost O(n log n).
 
+use palisade_store::SegmentHeader;
+
 use crate::Lsn;
-use crate::store::SegmentHeader;
 
 /// The start of one range, and the greatest end of it and of all ranges below.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use palisade_store::sync::Mutex;
+use palisade_store::{BadHeader, Predecessor, ReadStore, Segment, SegmentHeader, State};
+
 use super::Scanner;
 use super::discarded::LOOKS;
 use super::layout::Layout;
@@ -14,8 +17,6 @@ use super::verify::{self, BadPlace, Effort};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
 use crate::inspect::{Inspector, Outcome, Salvage};
 use crate::reader::FrameReader;
-use crate::store::{BadHeader, Predecessor, ReadStore, Segment, SegmentHeader, State};
-use crate::sync::Mutex;
 use crate::{ErrorKind, Lsn, Uuid};
 
 const READ_AHEAD_BYTES: usize = 4096;

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use palisade_store::{BadHeader, Predecessor, ReadStore, SegmentHeader, State};
+
 use super::listing::{Listing, corrupt, first_stray, spans_of, valid};
 use crate::reader::{EpochSpan, FrameReader};
-use crate::store::{BadHeader, Predecessor, ReadStore, SegmentHeader, State};
 use crate::{Error, Lsn, Result};
 
 /// The epochs and segments of a log, as its state and headers name them.

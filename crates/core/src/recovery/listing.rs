@@ -13,11 +13,15 @@
 //! UUID and the epoch's number and salt, and covers the frame's LSN. So bytes of another segment,
 //! epoch or log do not validate there.
 
+use palisade_store::{
+    BadHeader, EpochBase, MAX_BUFFER_BYTES, MIN_SEGMENT_BYTES, Predecessor, ReadStore, Segment,
+    SegmentHeader, State, check_segment_bytes,
+};
+
 use super::discarded::DiscardedRanges;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
-use crate::store::{BadHeader, EpochBase, Predecessor, ReadStore, Segment, SegmentHeader, State};
-use crate::{Error, ErrorKind, Lsn, MAX_BUFFER_BYTES, Result, Uuid};
+use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 /// The advice of an open or a tool that refuses a damaged log.
 pub(super) const REFUSED: &str = "nothing was changed; `palisade verify --deep` names what is \
@@ -242,7 +246,7 @@ pub(crate) fn first_stray(state: &State, found: &[Segment]) -> usize {
 
 /// Refuses a state whose numbers no log can have, even though its checksum holds.
 pub(super) fn check_state(state: &State, place: &str) -> Result<()> {
-    crate::check_segment_bytes(state.segment_bytes, crate::MIN_SEGMENT_BYTES)?;
+    check_segment_bytes(state.segment_bytes, MIN_SEGMENT_BYTES)?;
     let cursor = state.highest_cursor();
     let lsns = [state.head, state.checkpoint, state.clean_end, state.epoch_base, cursor];
     let is_base = |known: &EpochBase| known.end_before < known.base && known.base < Lsn::LIMIT;

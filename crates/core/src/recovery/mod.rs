@@ -46,8 +46,8 @@ use self::redo::make_durable;
 pub use self::report::RecoveryReport;
 pub(crate) use self::scan::Scanner;
 use crate::reader::EpochSpan;
-use crate::store::{Epoch, Predecessor, State, Store};
-use crate::{Error, ErrorKind, Lsn, Memory, Options, Result};
+use crate::{Error, ErrorKind, Lsn, Memory, Options, Result, Store};
+use palisade_store::{Epoch, Predecessor, State};
 
 /// The number of attempts to analyze a log that changes while recovery reads it.
 const MAX_ATTEMPTS: usize = 3;
@@ -64,7 +64,7 @@ pub(crate) struct Recovered {
 }
 
 /// Recovers the log in `store` and brings it into a running epoch.
-pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recovered> {
+pub(crate) fn recover(store: &Arc<Store>, options: &Options) -> Result<Recovered> {
     let start = Instant::now();
     let mut attempts = 1;
     let analysis = loop {
@@ -87,14 +87,14 @@ pub(crate) fn recover(store: &Arc<dyn Store>, options: &Options) -> Result<Recov
 }
 
 /// Returns what `recover` would find and decide. Changes nothing.
-pub(crate) fn dry_run(store: &Arc<dyn Store>, options: &Options) -> Result<RecoveryReport> {
+pub(crate) fn dry_run(store: &Arc<Store>, options: &Options) -> Result<RecoveryReport> {
     let start = Instant::now();
     let analysis = analyze(store, options)?;
     Ok(RecoveryReport { elapsed: start.elapsed(), ..analysis.report() })
 }
 
 /// Resumes the epoch of a log that was closed cleanly.
-fn resume(store: &Arc<dyn Store>, options: &Options, analysis: &Analysis) -> Result<Recovered> {
+fn resume(store: &Arc<Store>, options: &Options, analysis: &Analysis) -> Result<Recovered> {
     let layout = &analysis.layout;
     let end = layout.state.clean_end;
     let epoch = Epoch {
@@ -114,7 +114,7 @@ fn resume(store: &Arc<dyn Store>, options: &Options, analysis: &Analysis) -> Res
 }
 
 /// Begins a new epoch after an unclean end, or in a new log: steps 3 to 6.
-fn begin_anew(store: &Arc<dyn Store>, options: &Options, analysis: Analysis) -> Result<Recovered> {
+fn begin_anew(store: &Arc<Store>, options: &Options, analysis: Analysis) -> Result<Recovered> {
     let mut report = analysis.report();
     let layout = Arc::clone(&analysis.layout);
     let mut spans = layout.spans.clone();

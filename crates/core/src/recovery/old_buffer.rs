@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use palisade_store::{ReadStore, Segment, State};
+
 use crate::format::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, Header};
 use crate::reader::FrameReader;
-use crate::store::{ReadStore, Segment, State};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The old log buffer of the newest epoch, a ring. A reader of frames reads it as it reads

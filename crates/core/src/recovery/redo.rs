@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use palisade_store::Epoch;
+use palisade_store::checksum::crc32c_append;
+
 use super::analysis::Analysis;
 use super::scan::{FrameSource, Scan, Scanner};
-use crate::format::checksum::crc32c_append;
 use crate::frame::{HEADER_BYTES, Kind, LAG_UNKNOWN, padding};
-use crate::store::{Epoch, Store};
-use crate::{Error, ErrorKind, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result, Store};
 
 /// The most bytes that one call of `copy` copies.
 const PIECE_BYTES: usize = 1 << 20;
@@ -24,7 +25,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// know which syncs failed since the system booted. It cannot even know for certain when the system
 /// booted: a container may have a boot id of its own. So each open moves all bytes that were not
 /// certainly durable into new files.
-pub(super) fn make_durable(store: &Arc<dyn Store>, analysis: &mut Analysis) -> Result<()> {
+pub(super) fn make_durable(store: &Arc<Store>, analysis: &mut Analysis) -> Result<()> {
     let layout = Arc::clone(&analysis.layout);
     let Some((scanner, scan)) = analysis.scanned.as_mut() else { return Ok(()) };
     if scan.floor >= scan.end {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use palisade_store::ReadStore;
+
 use super::decision::{EndCause, decide};
 use super::layout::{Layout, floor_of_segments, reader_of};
 use super::listing::corrupt;
 use super::old_buffer::OldLogBuffer;
 use crate::frame::{ALIGN_BYTES, Header};
 use crate::reader::{EpochSpan, FrameReader};
-use crate::store::ReadStore;
 use crate::{Error, Lsn, Result};
 
 /// The result of a scan: where the newest epoch ends, and what the scan found on the way.

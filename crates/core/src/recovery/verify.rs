@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use palisade_store::{ReadStore, SegmentHeader};
+
 use super::layout::Layout;
 use crate::frame::EpochSeed;
 use crate::reader::FrameReader;
-use crate::store::{ReadStore, SegmentHeader};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// A place at which no valid frame begins, though one must.
@@ -62,9 +63,9 @@ pub(crate) fn check(
 ) -> Result<Checked> {
     let jobs = jobs(layout, to);
     let segment_bytes = layout.state.segment_bytes;
-    let wanted = if effort.threads == 0 { crate::sync::cores() } else { effort.threads };
+    let wanted = if effort.threads == 0 { palisade_store::sync::cores() } else { effort.threads };
     let workers = wanted.min(jobs.len()).max(1);
-    let parts = crate::sync::in_parallel(workers, |worker| {
+    let parts = palisade_store::sync::in_parallel(workers, |worker| {
         let mut reader =
             FrameReader::new(Arc::clone(store), segment_bytes, effort.read_ahead_bytes);
         let mut part = Checked::default();

@@ -33,10 +33,11 @@
 //! `stats::counters::tests`, and `crates/palisade/tests/log/api/snapshots.rs`. The cells are
 //! outside of the loom models.
 
+use palisade_store::sync::{Backoff, CachePadded, Instant, Mutex, Ordering, StatCell};
+
 use super::histogram::{LiveHistogram, add_alone};
 use super::{Histogram, Stats};
 use crate::Lsn;
-use crate::sync::{Backoff, CachePadded, Instant, Mutex, Ordering, StatCell};
 
 /// Of this many waits for a sync, about one is measured: two readings of the clock take a tenth of
 /// a commit in memory.

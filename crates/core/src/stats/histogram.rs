@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::sync::{Ordering, StatCell};
+use palisade_store::sync::{Ordering, StatCell};
 
 /// Buckets in a doubling.
 const STEPS: usize = 8;

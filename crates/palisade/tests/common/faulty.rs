@@ -2,13 +2,13 @@
 
 use std::io;
 use std::ops::Deref;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use palisade::disk::Disk;
 use palisade::sim::{Call, CallKind, Calls, FaultDisk, Target};
 use palisade::{BufferKind, MemStore, Options, Result, Wal};
-use palisade_store::{FileOptions, FileReader, FileStore};
+use palisade_store::{FileOptions, FileStore};
 
 use crate::watchdog::watch;
 
@@ -154,8 +154,8 @@ impl FaultyLog {
         next
     }
 
-    /// Reads the log on a medium that cannot read the block at `block`.
-    pub(crate) fn reader_without(&self, block: u64) -> FileReader {
+    /// Returns a medium with the log that cannot read the block at `block`.
+    pub(crate) fn disk_without(&self, block: u64) -> Arc<dyn Disk> {
         let (disk, segment_bytes) = (self.next_run().disk, self.files.segment_bytes.unwrap());
         disk.watch(move |call| {
             let is_log = (call.kind, call.target) == (CallKind::Read, Target::Segment);
@@ -167,7 +167,7 @@ impl FaultyLog {
             }
             Ok(())
         });
-        FileReader::open_on(Arc::new(disk), Path::new("/log")).unwrap()
+        Arc::new(disk)
     }
 
     /// How many writes, in all runs, went to a block that a returned sync had covered.

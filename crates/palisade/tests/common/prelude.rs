@@ -23,8 +23,8 @@ pub(crate) use palisade::{
     OnRelease, OpenMode, Options, PinKind, RecordBuf, ReleasedSegment, Repair, ReplayFrom, Restore,
     RestoreFrom, SyncPolicy, Tail, Ticket, Verify, Wal, Zstd, crc32c_append, framed_bytes,
 };
-pub(crate) use palisade_core::store::ReadStore;
 pub(crate) use palisade_store::FileOptions;
+pub(crate) use palisade_store::ReadStore;
 pub(crate) use tempfile::TempDir;
 
 pub(crate) use crate::again::{Other, given_folder, in_a_process, say};
@@ -45,5 +45,6 @@ pub(crate) use crate::folder::{
 pub(crate) use crate::hole::with_a_hole;
 pub(crate) use crate::masked::{Masked, OVERHEAD_BYTES};
 pub(crate) use crate::on_disk::end_process;
+pub(crate) use crate::repaired::repair_in_place;
 pub(crate) use crate::watchdog::watch;
 pub(crate) use crate::watchdog::{PATIENCE, until};

@@ -3,7 +3,7 @@
 
 use palisade::{ErrorKind, Lsn, Lz4, MemStore, Options, Result, Wal, Zstd, crc32c_append};
 use palisade_core::frame::{EpochSeed, Header, Kind};
-use palisade_core::store::{ReadStore, State};
+use palisade_store::{ReadStore, State};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// The longest record that any log with these segments can have.
@@ -26,7 +26,7 @@ pub(crate) fn new_store() -> MemStore {
 
 /// Gives the record at `lsn`, whose frame has as many bytes, another payload.
 pub(crate) fn forge(store: &MemStore, lsn: Lsn, is_encoded: bool, payload: &[u8]) {
-    let State { uuid, epoch, epoch_salt, .. } = store.state().unwrap();
+    let State { uuid, epoch, epoch_salt, .. } = store.reader().unwrap().state().unwrap();
     let seed = EpochSeed::new(uuid, epoch, epoch_salt);
     let checksum = crc32c_append(0, payload);
     let header = Header::new(Kind::Data, 0, payload.len() as u32, checksum);

@@ -30,6 +30,8 @@ mod masked;
 mod on_disk;
 #[path = "../common/prelude.rs"]
 mod prelude;
+#[path = "../common/repaired.rs"]
+mod repaired;
 #[path = "../common/stored_bytes.rs"]
 mod stored_bytes;
 #[path = "../common/two_epochs.rs"]

@@ -130,18 +130,8 @@ impl Run {
             .write_bytes(o.write_bytes)
             .gather_percent(o.gather)
             .verify(o.verify)
-            .with_core(|log| (log.read_ahead_bytes, log.verify_threads) = (o.read_ahead, 1));
+            .read_ahead_bytes(o.read_ahead)
+            .verify_threads(1);
         self.fixed.codec.set_in(options)
     }
-}
-
-/// What `dry_run` needs of them.
-pub(crate) fn core_options(o: &Opening, codec: Chosen) -> palisade_core::Options {
-    let mut c = palisade_core::Options::new();
-    c.buffer_bytes = o.buffer_bytes;
-    c.pad_to_block = o.pad;
-    c.read_ahead_bytes = o.read_ahead;
-    c.verify = o.verify;
-    c.codec = codec.codec();
-    c
 }

@@ -5,7 +5,6 @@ use palisade::{ErrorKind, Result, Wal};
 use crate::checks::same_files;
 use crate::device::{is_report, may_drop_pages, snapshot};
 use crate::model::Crash;
-use crate::options::core_options;
 use crate::run::Run;
 
 impl Run {
@@ -107,8 +106,7 @@ impl Run {
         let before = snapshot(&self.disk);
         let may_drop_pages = may_drop_pages(&self.disk);
         let store = self.disk.open(&self.files()).unwrap_or_else(|e| panic!("dry_run: {e}"));
-        let seen =
-            palisade_core::Wal::dry_run(store, &core_options(&self.opening, self.fixed.codec));
+        let seen = self.log().dry_run_in(store);
         let seen = seen.unwrap_or_else(|e| panic!("dry_run: {e}"));
         same_files(&before, &snapshot(&self.disk), "dry_run");
         let wal = self.open()?;

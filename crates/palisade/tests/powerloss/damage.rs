@@ -6,6 +6,7 @@ use palisade::{ErrorKind, Lsn, RepairReport, Verify, Wal};
 use crate::device::{FRAME_HEADER_BYTES, place_of, snapshot};
 use crate::dice::Dice;
 use crate::oracle::Crash;
+use crate::repaired::repair_in_place;
 use crate::session::{Opening, Session};
 
 impl Session {
@@ -42,7 +43,7 @@ impl Session {
         // A place above the first bad one is refused, and the error names that one.
         self.disk.restart();
         let far = Lsn::new(Lsn::LIMIT.as_u64() - 8);
-        let error = self.disk.repair(far).expect_err("nothing lies so far above");
+        let error = repair_in_place(&self.disk, far).expect_err("nothing lies so far above");
         assert_eq!(error.kind(), ErrorKind::OutOfRange, "{error}");
         assert!(snapshot(&self.disk) == before, "a repair that was refused has changed something");
         let bad = error.lsn().expect("the place is named");
@@ -58,7 +59,7 @@ impl Session {
         self.working_on = "repair";
         let before = snapshot(&self.disk);
         let unreported = self.disk.unreported_failures();
-        let report = match self.disk.repair(named) {
+        let report = match repair_in_place(&self.disk, named) {
             Ok(report) => report,
             Err(error) => {
                 let is_a_member = error.kind() == ErrorKind::NotARecord && named < bad;

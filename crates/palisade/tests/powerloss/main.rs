@@ -17,6 +17,8 @@ mod kept;
 mod masked;
 #[path = "../common/numbered.rs"]
 mod numbered;
+#[path = "../common/repaired.rs"]
+mod repaired;
 #[path = "../common/seeds.rs"]
 mod seeds;
 

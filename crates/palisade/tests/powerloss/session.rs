@@ -100,10 +100,8 @@ impl Shape {
             .sync_policy(opening.policy.unwrap_or(self.policy))
             .pad_to_block(!self.powersafe)
             .verify(opening.verify)
-            .with_core(|log| {
-                log.verify_threads = opening.verify_threads;
-                log.read_ahead_bytes = self.read_ahead;
-            });
+            .verify_threads(opening.verify_threads)
+            .read_ahead_bytes(self.read_ahead);
         self.codec.set_in(options)
     }
 }

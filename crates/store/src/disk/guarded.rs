@@ -9,16 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::Memory;
-use palisade_core::sync::survive;
-
 use super::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
     ZeroSteps,
 };
+use crate::Memory;
+use crate::sync::survive;
 
 /// Wraps `disk`: a call of the disk, its folders or its files that panics returns an error instead.
-pub(crate) fn guarded(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
+pub fn guarded(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
     Arc::new(Guarded::new(disk))
 }
 

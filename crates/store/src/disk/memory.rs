@@ -8,14 +8,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::Memory;
-use palisade_core::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
-
 use super::os::{OsFile, memory_file};
 use super::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
     read_full,
 };
+use crate::Memory;
+use crate::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
 
 /// The folder of the log buffers. No log lies there.
 const BUFFERS: &str = "/buffers";

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
-use palisade_core::Memory;
 
 use self::folder::OsFolder;
+use crate::Memory;
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
 

@@ -39,10 +39,10 @@
 //!
 //! The copies are 16 KiB apart, so a block of the medium of up to 16 KiB never holds both.
 
-pub(crate) mod rebuilt;
+pub mod rebuilt;
 
-use palisade_core::store::{EpochBase, EpochExtent, MAX_BASES, MAX_CURSORS, State};
-use palisade_core::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
+use crate::{EpochBase, EpochExtent, MAX_BASES, MAX_CURSORS, State};
+use crate::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result, Uuid, check_segment_bytes};
 
 use crate::block::{BLOCK_BYTES, Block, BlockFault, CURSOR_BYTES, Magic, Reader, Writer};
 use crate::buffer_file::BufferName;
@@ -76,35 +76,41 @@ pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` bac
 
 /// Where the log was written last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// The identity of the meta file. A copy of the file has another identity.
-    pub(crate) file: Option<FileIdentity>,
-    pub(crate) home: FolderIdentity,
-    pub(crate) buffer: Option<BufferRef>,
+    pub file: Option<FileIdentity>,
+    /// The folder.
+    pub home: FolderIdentity,
+    /// The log buffer, if it has a file.
+    pub buffer: Option<BufferRef>,
 }
 
 /// The log buffer that a log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BufferRef {
-    pub(crate) name: BufferName,
+pub struct BufferRef {
+    /// Names its file.
+    pub name: BufferName,
     /// Whether it has a ring, or marks only.
-    pub(crate) has_ring: bool,
+    pub has_ring: bool,
 }
 
 /// The state as the meta file had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Meta {
-    pub(crate) state: State,
-    pub(crate) origin: Origin,
-    pub(crate) generation: u64,
+pub struct Meta {
+    /// The state.
+    pub state: State,
+    /// Where it was saved.
+    pub origin: Origin,
+    /// How often the state was saved before.
+    pub generation: u64,
     /// Whether the file that was read is a copy of the file that a process of the log has written.
     /// The file does not store this.
-    pub(crate) is_copy: bool,
+    pub is_copy: bool,
 }
 
 /// The meta file of a log that this process writes.
 #[derive(Debug)]
-pub(crate) struct MetaFile {
+pub struct MetaFile {
     folder: Folder,
     /// The file, once this process has made it; none after a write or sync that failed.
     file: Option<Box<dyn DiskFile>>,
@@ -145,7 +151,7 @@ pub(crate) fn has_damaged_copy(folder: &Folder) -> Result<bool> {
 }
 
 /// Returns a state that has only the values of `log`, and the head. All other fields are empty.
-pub(crate) fn bare_state(log: &LogOf, head: Lsn) -> State {
+pub fn bare_state(log: &LogOf, head: Lsn) -> State {
     let LogOf { uuid, segment_bytes, codec } = *log;
     State {
         uuid,
@@ -167,7 +173,10 @@ pub(crate) fn bare_state(log: &LogOf, head: Lsn) -> State {
 
 impl MetaFile {
     /// Makes the meta file of a log that begins with `state`.
-    pub(crate) fn create(folder: &Folder, state: State, origin: Origin) -> Result<MetaFile> {
+    ///
+    /// # Errors
+    /// As [`FileStore::save_state`](crate::FileStore::save_state).
+    pub fn create(folder: &Folder, state: State, origin: Origin) -> Result<MetaFile> {
         let meta = Meta { state: state.clone(), origin, generation: 0, is_copy: false };
         let mut file = MetaFile { folder: folder.clone(), file: None, meta, origin };
         file.save(&state)?;
@@ -304,7 +313,9 @@ fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
     Error::new(kind, text).at_path(folder.path().join(META))
 }
 
-pub(crate) fn encode(meta: &Meta) -> Block {
+/// Returns the block of a copy of the state.
+#[must_use]
+pub fn encode(meta: &Meta) -> Block {
     let Meta { state, origin, generation, .. } = meta;
     let file = origin.file.unwrap_or_default();
     let buffer = origin.buffer.map_or(0, |buffer| if buffer.has_ring { RING } else { MARKS });
@@ -347,7 +358,11 @@ pub(crate) fn encode(meta: &Meta) -> Block {
     state.bases.iter().fold(block, with_base).seal()
 }
 
-pub(crate) fn decode(block: &[u8]) -> StateCopy {
+/// Returns what a copy of the state says.
+///
+/// # Errors
+/// Why it says nothing.
+pub fn decode(block: &[u8]) -> StateCopy {
     let mut fields = Reader::open(block, MAGIC)?;
     let generation = fields.u64();
     let mut state = State {

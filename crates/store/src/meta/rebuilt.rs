@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use palisade_core::store::{SegmentHeader, State};
-use palisade_core::{CodecId, ErrorKind, Lsn, Result, Uuid};
-
 use super::bare_state;
 use crate::folder::Folder;
 use crate::segment::header::{self, LogOf};
+use crate::{CodecId, ErrorKind, Lsn, Result, Uuid};
+use crate::{SegmentHeader, State};
 
 /// Identity of a log, the bytes of its segments, and its codec.
 type LogIdentity = ([u8; 16], u64, Option<CodecId>);
@@ -40,7 +39,7 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
 /// Returns the first segment of a log whose lowest valid header is `lowest`. Files right below that
 /// one, or right below the end of the epoch that it names, count as segments whose headers are
 /// damaged.
-pub(crate) fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
+pub fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
     let is_present = |number: &u64| present.binary_search(number).is_ok();
     let ended = lowest.predecessor.and_then(|before| before.end.as_u64().checked_sub(1));
     let ended = ended.map(|last| last / segment_bytes).filter(is_present);

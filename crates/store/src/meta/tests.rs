@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::CodecId;
-use palisade_core::store::SavedCursor;
 use tempfile::TempDir;
 
 use super::*;
+use crate::CodecId;
+use crate::SavedCursor;
 use crate::block::{with_features, with_version};
 use crate::disk::Disk;
 use crate::disk::OsDisk;

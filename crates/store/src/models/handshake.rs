@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use loom::thread;
-use palisade_core::Lsn;
-use palisade_core::sync::{AtomicU64, Ordering, WaitWord, model_check};
 
+use crate::Lsn;
 use crate::segment::handshake::Handshake;
+use crate::sync::{AtomicU64, Ordering, WaitWord, model_check};
 
 /// What the preparer has done, and a word for the thread that waits for it.
 #[derive(Debug)]

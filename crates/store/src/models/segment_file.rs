@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
-use palisade_core::sync::{AtomicU32, Ordering, model_check};
 
 use crate::disk::DiskFile;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
+use crate::sync::{AtomicU32, Ordering, model_check};
 
 const PAGE: u64 = 4096;
 const PAGES: usize = 2;

@@ -19,8 +19,8 @@
 //! # Checked by
 //! `no_due_work_is_missed`.
 
-use palisade_core::Lsn;
-use palisade_core::sync::{AtomicU32, AtomicU64, Ordering, WaitWord};
+use crate::Lsn;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, WaitWord};
 
 /// `next_work` while a round runs or is asked for: no tail reaches it.
 const NO_WORK: u64 = u64::MAX;

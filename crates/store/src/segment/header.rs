@@ -20,16 +20,17 @@
 //!
 //! The log's bytes follow behind the block.
 
-use palisade_core::store::{Predecessor, SegmentHeader};
-use palisade_core::{CodecId, Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
+#![allow(clippy::missing_errors_doc, reason = "the type of the error lists them")]
 
 use crate::block::{Block, BlockFault, Magic, Reader, Writer};
+use crate::{CodecId, Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
+use crate::{Predecessor, SegmentHeader};
 
 const MAGIC: Magic = *b"PALISEGM";
 const CODEC_AT: usize = 104;
 
 /// Encodes `header`, of a segment of `log`, as a block.
-pub(crate) fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
+pub fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
     let predecessor = header.predecessor.unwrap_or_default();
     Writer::new(MAGIC)
         .bytes(&log.uuid.0)
@@ -47,16 +48,18 @@ pub(crate) fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
 
 /// What a header says of its log as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogOf {
-    pub(crate) uuid: Uuid,
+pub struct LogOf {
+    /// The identity of the log.
+    pub uuid: Uuid,
     /// Bytes of log in a segment.
-    pub(crate) segment_bytes: u64,
-    pub(crate) codec: Option<CodecId>,
+    pub segment_bytes: u64,
+    /// The codec of the records.
+    pub codec: Option<CodecId>,
 }
 
 /// Why a header is none of the segment that it was read for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HeaderFault {
+pub enum HeaderFault {
     /// The block itself does not validate.
     Block(BlockFault),
     /// It validates and is the header of something else, which the text names.
@@ -65,7 +68,7 @@ pub(crate) enum HeaderFault {
 
 impl HeaderFault {
     /// Returns whether a later version of Palisade wrote the block.
-    pub(crate) fn is_unsupported(&self) -> bool {
+    pub fn is_unsupported(&self) -> bool {
         matches!(self, HeaderFault::Block(fault) if fault.is_unsupported())
     }
 }
@@ -80,7 +83,7 @@ impl std::fmt::Display for HeaderFault {
 }
 
 /// Reads the header of segment `number` of the log `uuid`.
-pub(crate) fn decode(
+pub fn decode(
     block: &[u8],
     uuid: Uuid,
     segment_bytes: u64,
@@ -112,7 +115,7 @@ pub(crate) fn decode(
 }
 
 /// Returns the log that the header in `block` belongs to. Does not check the other fields.
-pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, BlockFault> {
+pub fn log_of(block: &[u8]) -> Result<LogOf, BlockFault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let uuid = Uuid(fields.array());
     let (_number, _base) = (fields.u64(), fields.u64());
@@ -125,7 +128,7 @@ pub(crate) fn log_of(block: &[u8]) -> Result<LogOf, BlockFault> {
 
 /// Returns the number of the segment that the header in `block` belongs to. Does not check the
 /// other fields.
-pub(crate) fn number_of(block: &[u8]) -> Result<u64, BlockFault> {
+pub fn number_of(block: &[u8]) -> Result<u64, BlockFault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let _uuid: [u8; 16] = fields.array();
     Ok(fields.u64())

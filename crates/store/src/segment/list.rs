@@ -2,13 +2,12 @@
 
 use std::error::Error as _;
 
-use palisade_core::store::{BadHeader, Segment};
-use palisade_core::{Error, ErrorKind, Result, Uuid};
-
 use super::Segments;
 use super::header::{self, HeaderFault};
 use crate::block::BLOCK_BYTES;
 use crate::folder::{Folder, segment_name};
+use crate::{BadHeader, Segment};
+use crate::{Error, ErrorKind, Result, Uuid};
 
 /// What a failed read of a header was to do.
 pub(crate) const READ_HEADER: &str = "read the segment's header";
@@ -78,7 +77,10 @@ impl Segments {
 
 /// Returns segment `number` with what `check` finds in the block of its header. A block that the
 /// medium cannot read is part of the result, too.
-pub(crate) fn listed(
+///
+/// # Errors
+/// Those of `block`, except `Io`, and those of `check`.
+pub fn listed(
     number: u64,
     block: Result<Vec<u8>>,
     check: impl FnOnce(&[u8]) -> Result<Segment>,
@@ -114,6 +116,8 @@ pub(crate) fn check_header(
     }
 }
 
-pub(crate) fn damaged(fault: HeaderFault) -> BadHeader {
+/// Returns why a header with this fault is none.
+#[must_use]
+pub fn damaged(fault: HeaderFault) -> BadHeader {
     BadHeader::Damaged(fault.to_string())
 }

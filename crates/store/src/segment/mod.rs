@@ -15,13 +15,13 @@
 //! segments runs under no lock.
 
 pub(crate) mod handshake;
-pub(crate) mod header;
-pub(crate) mod list;
+pub mod header;
+pub mod list;
 mod move_tail;
 mod open_files;
 pub(crate) mod preparer;
 mod released;
-pub(crate) mod segment_file;
+pub mod segment_file;
 mod space;
 mod spares;
 mod spares_to_keep;
@@ -32,11 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use palisade_core::store::Epoch;
-use palisade_core::sync::{
-    AtomicU64, Condvar, Mutex, OnceLock, Ordering, ProcessMark, RwLock, StatCell,
-};
-use palisade_core::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
+use crate::Epoch;
+use crate::sync::{AtomicU64, Condvar, Mutex, OnceLock, Ordering, ProcessMark, RwLock, StatCell};
+use crate::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::LogOf;
 use self::segment_file::{LOG_AT, SegmentFile};

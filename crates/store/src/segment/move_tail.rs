@@ -6,15 +6,14 @@
 //! nothing, where writing the same bytes again in place could tear what is durable (M1), or reach
 //! the medium never.
 
-use palisade_core::store::{Epoch, TailSource};
-use palisade_core::{Error, ErrorKind, Lsn, Result};
-
 use super::spares::take_number;
 use super::{Maker, Segments};
 use crate::disk::{Access, DiskFile, write_bytes};
 use crate::folder::{segment_name, spare_name};
 use crate::segment::header;
 use crate::segment::segment_file::LOG_AT;
+use crate::{Epoch, TailSource};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// Bytes of a segment that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
@@ -30,7 +29,7 @@ struct Part {
 
 impl Segments {
     /// Moves `[from, to)` of `epoch`, as
-    /// [`Store::move_tail`](palisade_core::store::Store::move_tail) says. One file at a time is
+    /// [`Store::move_tail`](crate::Store::move_tail) says. One file at a time is
     /// enough: the old one's space comes back.
     pub(crate) fn move_tail(
         &self,

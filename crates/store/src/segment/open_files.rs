@@ -27,9 +27,8 @@
 
 use std::sync::Arc;
 
-use palisade_core::Result;
-
 use super::Segments;
+use crate::Result;
 use crate::disk::Access;
 use crate::folder::segment_name;
 use crate::segment::segment_file::SegmentFile;
@@ -169,7 +168,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use palisade_core::{Error, ErrorKind, Lsn};
+    use crate::{Error, ErrorKind, Lsn};
 
     use crate::disk::MemDisk;
     use crate::tests::support::segments;

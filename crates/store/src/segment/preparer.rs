@@ -21,12 +21,11 @@
 
 use std::sync::Arc;
 
-use palisade_core::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn, survive};
-use palisade_core::{Error, ErrorKind, Lsn};
-
 use crate::disk::Background;
 use crate::segment::Segments;
 use crate::segment::handshake::Handshake;
+use crate::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn, survive};
+use crate::{Error, ErrorKind, Lsn};
 
 /// The most segments to make ahead of the tail's segment. `Shared::ahead` begins at one, and grows
 /// by one, up to this, each time that a writing thread had to make a segment itself.

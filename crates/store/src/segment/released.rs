@@ -8,17 +8,16 @@ use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use palisade_core::store::{BadHeader, Segment, SegmentHeader};
-use palisade_core::sync::survive;
-use palisade_core::{Error, ErrorKind, Lsn, Result, Uuid};
-
 use super::Segments;
 use crate::folder::segment_name;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
+use crate::sync::survive;
+use crate::{BadHeader, Segment, SegmentHeader};
+use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 /// A callback that gets each segment before the log gives it up, for example to copy it.
 ///
-/// `Options::on_release` sets it; [`Archive`](crate::Archive) implements it.
+/// `Options::on_release` sets it; `Archive` implements it.
 pub trait OnRelease: fmt::Debug + Send + Sync {
     /// Takes a segment that `Wal::truncate_before` releases. When this returns `Ok`, the log
     /// recycles or removes the segment's file.

@@ -14,13 +14,12 @@
 
 use std::io::{self, IoSlice};
 
-use palisade_core::sync::{Condvar, Mutex, OnceLock, RwLock};
-
 use crate::block::BLOCK_BYTES;
 use crate::disk::{DiskFile, ZeroSteps, read_full, write_pieces, write_zeros};
+use crate::sync::{Condvar, Mutex, OnceLock, RwLock};
 
 /// The segment's first log byte in its file.
-pub(crate) const LOG_AT: u64 = BLOCK_BYTES as u64;
+pub const LOG_AT: u64 = BLOCK_BYTES as u64;
 const PAGE_BYTES: u64 = 4096;
 
 /// An open segment.
@@ -190,7 +189,7 @@ impl SegmentFile {
 mod tests {
     use std::sync::Arc;
 
-    use palisade_core::sync::survive;
+    use crate::sync::survive;
 
     use super::*;
     use crate::disk::{Access, Disk, MemDisk};

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use palisade_core::store::FilesTaken;
-use palisade_core::sync::Ordering;
-use palisade_core::{Lsn, Result};
-
 use super::spares::MayExceed;
 use super::{Maker, Segments};
+use crate::FilesTaken;
 use crate::folder::{segments_in, spares_in};
+use crate::sync::Ordering;
+use crate::{Lsn, Result};
 
 impl Segments {
     /// Counts the files of segments and spares, and their bytes. Takes no lock, because the thread

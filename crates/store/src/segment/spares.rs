@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use palisade_core::store::{Epoch, Predecessor, SegmentHeader};
-use palisade_core::{Error, ErrorKind, Result};
-
 use super::{Maker, Segments};
 use crate::disk::{Access, DiskFile, write_bytes, write_zeros};
 use crate::folder::{segment_name, spare_name};
 use crate::segment::header;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
+use crate::{Epoch, Predecessor, SegmentHeader};
+use crate::{Error, ErrorKind, Result};
 
 /// Whether a file may be made beyond `max_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq)]

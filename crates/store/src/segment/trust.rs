@@ -32,13 +32,12 @@
 //!
 //! The file `reserve` holds the space that the next open needs on a full disk.
 
-use palisade_core::{Error, Result};
-
 use super::{Maker, Segments};
 use crate::disk::Access;
 use crate::folder::{RESERVE, spare_name};
 use crate::meta::META_BYTES;
 use crate::segment::segment_file::LOG_AT;
+use crate::{Error, Result};
 
 /// The bytes that an open needs besides the copy of a segment: two headers and the meta file.
 const LEAST_RESERVE_BYTES: u64 = 2 * LOG_AT + META_BYTES;
@@ -184,11 +183,11 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use palisade_core::ErrorKind;
+    use crate::ErrorKind;
 
     use super::*;
+    use crate::testing::TestDisk;
     use crate::tests::support::segments;
-    use crate::tests::test_disk::TestDisk;
 
     /// Checks that the log keeps a reserve that it could not open: no call has changed the file.
     #[test]

@@ -2,10 +2,9 @@
 
 use std::io::IoSlice;
 
-use palisade_core::{Error, ErrorKind, Lsn, Result};
-
 use super::Segments;
 use crate::disk::lacks_space;
+use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Segments {
     /// Writes `pieces` at `at`, for the operating system to keep.

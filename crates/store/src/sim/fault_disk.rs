@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use palisade_core::sync::Mutex;
-use palisade_core::{MIN_SEGMENT_BYTES, Result};
-
 use super::fault_file::FaultFile;
 use super::fault_gate::{Call, Calls, Effect, Gate, Target, call, target};
 use super::{CallKind, FOLDER};
 use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FolderIdentity, Host, Kind, ZeroSteps, guarded,
 };
+use crate::sync::Mutex;
 use crate::{FileOptions, FileStore, IntoStore};
+use crate::{MIN_SEGMENT_BYTES, Result};
 
 /// A disk whose calls a test counts, holds and makes fail; clones share all of it.
 ///
@@ -44,8 +43,6 @@ pub struct FaultDisk {
 
 /// Opens the log in the folder `/log`, or makes it. Segments may be as small as 4 KiB.
 impl IntoStore for &FaultDisk {
-    type Store = FileStore;
-
     fn into_store(self, files: &FileOptions) -> Result<FileStore> {
         self.open(files)
     }

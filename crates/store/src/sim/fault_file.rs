@@ -3,12 +3,11 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use palisade_core::Memory;
-use palisade_core::sync::Mutex;
-
 use super::CallKind;
 use super::fault_gate::{Call, Gate, Target, call, target};
+use crate::Memory;
 use crate::disk::{DiskFile, FileIdentity};
+use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) struct FaultFile {

@@ -7,10 +7,9 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::sync::{Condvar, Mutex};
-
 use super::CallKind;
 use crate::folder::{META, META_TEMP, is_segment_name, is_spare_name};
+use crate::sync::{Condvar, Mutex};
 
 /// What a call is made to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

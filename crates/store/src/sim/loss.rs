@@ -124,7 +124,7 @@ impl World {
     /// as at a power loss.
     pub(super) fn fates_of_an_orderly_end(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
         self.trace.event("the system ends in good order");
-        let mut temper = self.is_shut_down.then(|| Temper::new(self.chance.next()));
+        let mut temper = self.is_shut_down.then(|| Temper::new(self.chance.draw()));
         move |loss| match (&mut temper, &loss) {
             (Some(temper), _) => temper.fate(&loss),
             (None, Loss::Sector { has_failed: true, .. }) => Fate::Drop,
@@ -134,7 +134,7 @@ impl World {
 
     /// Returns fates by the generator, of a temper that differs between power losses.
     pub(super) fn fates_by_chance(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
-        let mut temper = Temper::new(self.chance.next());
+        let mut temper = Temper::new(self.chance.draw());
         move |loss| temper.fate(&loss)
     }
 

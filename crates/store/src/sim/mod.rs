@@ -94,10 +94,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::repair::RepairReport;
-use palisade_core::sync::Mutex;
-use palisade_core::{Lsn, MIN_SEGMENT_BYTES, Result};
-
 pub use self::fault::{CallKind, Fault, FaultKind, WriteBackFailure};
 pub use self::fault_disk::FaultDisk;
 pub use self::fault_gate::{Call, Calls, Effect, Target};
@@ -106,12 +102,12 @@ use self::names::{Entry, name};
 use self::process::Process;
 use self::world::World;
 use crate::disk::Disk;
-use crate::{FileOptions, FileReader, FileStore, IntoStore, Repair};
+use crate::sync::Mutex;
+use crate::{FileOptions, FileReader, FileStore, IntoStore};
+use crate::{MIN_SEGMENT_BYTES, Result};
 
 /// The folder in which the log lies.
 const FOLDER: &str = "/log";
-/// Where a repair puts its copy.
-const REPAIRED: &str = "/repaired";
 
 /// A simulated disk; clones are handles of the same one. See the [module](self).
 #[derive(Clone)]
@@ -158,12 +154,6 @@ impl SimDisk {
         self
     }
 
-    /// Returns the seed of [`new`](SimDisk::new) or [`fork`](SimDisk::fork).
-    #[cfg(test)]
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
-    }
-
     /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB. The store starts
     /// no thread: the disk's generator decides when its background work is done, and the calling
     /// thread does it.
@@ -185,30 +175,21 @@ impl SimDisk {
         FileReader::open_on(self.as_disk(), Path::new(FOLDER))
     }
 
-    /// Repairs the log, as [`Repair`] does, and puts the copy in its place, on the medium, too.
-    /// What an earlier repair that died has left is removed before.
-    ///
-    /// # Errors
-    /// As [`Repair::plan`] and [`Repair::write`]. The log is as it was.
-    pub fn repair(&self, from: Lsn) -> Result<RepairReport> {
-        for name in self.files_in(REPAIRED) {
-            self.remove_file(&format!("{REPAIRED}/{name}"));
-        }
-        let process = self.as_disk();
-        let (log, copy) = (absolute(FOLDER), absolute(REPAIRED));
-        let repair = Repair::plan_on(Arc::clone(&process), &log, from, &mut |_| {})?;
-        let report = repair.write_on(process, &copy, &mut |_| {})?;
-        let (old, new) = (self.files(), self.files_in(REPAIRED));
+    /// Puts the files of the folder at the path `copy` in the place of the log's, on the medium,
+    /// too: for a repaired or restored log.
+    pub fn replace_log(&self, copy: &str) {
+        let (log, from) = (absolute(FOLDER), absolute(copy));
+        let (old, new) = (self.files(), self.files_in(copy));
         let mut world = self.world.lock();
         old.iter().for_each(|name| world.names.forget(&log.join(name)));
         for name in new {
-            if let Some(id) = world.names.file(&copy.join(&name)) {
+            if let Some(id) = world.names.file(&from.join(&name)) {
+                world.names.forget(&from.join(&name));
                 world.names.settle(&log.join(&name), id);
             }
         }
         world.collect();
-        world.trace.event("the repaired log takes the log's place");
-        Ok(report)
+        world.trace.event("another log takes the log's place");
     }
 
     /// Returns how many calls there were that change something or sync: the index of the next one.
@@ -471,7 +452,7 @@ impl SimDisk {
 
     /// Returns the disk as the present process sees it, for `Options::open_on` and for the engine's
     /// own files. Sync the folder in which you make a folder, too. The log of
-    /// `Wal::with_store` and of [`repair`](SimDisk::repair) lies in the folder `/log`. All calls
+    /// `Wal::with_store` lies in the folder `/log`. All calls
     /// fail once the process is dead.
     #[must_use]
     pub fn as_disk(&self) -> Arc<dyn Disk> {
@@ -484,8 +465,6 @@ impl SimDisk {
 /// thread does it. If the process is dead, the open returns `Io`: call
 /// [`restart`](SimDisk::restart) first.
 impl IntoStore for &SimDisk {
-    type Store = FileStore;
-
     fn into_store(self, files: &FileOptions) -> Result<FileStore> {
         self.open(files)
     }

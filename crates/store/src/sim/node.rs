@@ -25,8 +25,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use palisade_core::Memory;
-
+use crate::Memory;
 use crate::chance::Chance;
 use crate::disk::os::OsFile;
 use crate::disk::{DiskFile, read_full, write_bytes};

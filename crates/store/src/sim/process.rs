@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::sync::{Mutex, MutexGuard};
-use palisade_core::{Memory, sync};
-
 use super::fault::CallKind;
 use super::names::{MEMORY, Names, NodeId, name};
 use super::world::{CallStep, World, dead, eio, full};
@@ -16,6 +13,8 @@ use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
     ZeroSteps,
 };
+use crate::sync::{Mutex, MutexGuard};
+use crate::{Memory, sync};
 
 /// How often a slow sync yields to other threads.
 const SLOW_YIELDS: usize = 500;
@@ -88,7 +87,7 @@ impl Disk for Process {
 
 impl Host for Process {
     fn random(&self) -> io::Result<u64> {
-        Ok(self.world.lock().entropy.next())
+        Ok(self.world.lock().entropy.draw())
     }
 
     fn pause(&self, _time: Duration) {

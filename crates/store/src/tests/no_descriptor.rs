@@ -2,11 +2,10 @@
 
 use std::io::IoSlice;
 
-use palisade_core::store::{OldBuffer, ReadStore, State, Store};
-use palisade_core::{ErrorKind, Lsn, MemoryKind};
-
 use super::support::*;
 use crate::sim::{CallKind, Effect, Target};
+use crate::{ErrorKind, Lsn, MemoryKind};
+use crate::{OldBuffer, ReadStore, State};
 
 /// Checks that a truncation needs nothing more that could be lacking once it has begun an epoch.
 #[test]

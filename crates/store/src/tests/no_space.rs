@@ -2,12 +2,11 @@
 
 use std::io::IoSlice;
 
-use palisade_core::store::{ReadStore, Store};
-use palisade_core::{ErrorKind, Lsn};
-
 use super::support::*;
-use super::test_disk::TestDisk;
+use crate::ReadStore;
 use crate::folder::RESERVE;
+use crate::testing::TestDisk;
+use crate::{ErrorKind, Lsn};
 
 #[test]
 fn a_log_opens_on_a_full_disk_and_goes_on_once_there_is_space() {

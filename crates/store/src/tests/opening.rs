@@ -4,15 +4,14 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade_core::store::{OldBuffer, ReadStore, Store};
-use palisade_core::{ErrorKind, Lsn};
-
 use super::support::*;
-use super::test_disk::TestDisk;
 use crate::FileReader;
 use crate::disk::MemDisk;
 use crate::folder::META;
 use crate::sim::{CallKind, FaultDisk, Target};
+use crate::testing::TestDisk;
+use crate::{ErrorKind, Lsn};
+use crate::{OldBuffer, ReadStore};
 
 #[test]
 fn opening_an_empty_log_takes_few_syncs() {

@@ -2,13 +2,12 @@
 
 use std::io::IoSlice;
 
-use palisade_core::store::{ReadStore, Store};
-use palisade_core::{ErrorKind, Lsn};
-
 use super::support::*;
-use super::test_disk::TestDisk;
 use crate::FileStore;
+use crate::ReadStore;
 use crate::folder::{segment_name, spare_name};
+use crate::testing::TestDisk;
+use crate::{ErrorKind, Lsn};
 
 #[test]
 fn a_disk_that_copies_on_write_gets_no_recycling() {

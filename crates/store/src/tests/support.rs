@@ -4,26 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_core::{Lsn, Options, Uuid, Wal};
-
-use super::test_disk::TestDisk;
 use crate::disk::{Disk, ZeroSteps};
 use crate::folder::{Folder, RESERVE};
 use crate::segment::{Segments, Shape};
+use crate::testing::TestDisk;
+use crate::{Epoch, Lsn, Predecessor, ReadStore, Uuid};
 use crate::{FileOptions, FileStore};
 
 pub(super) const SEGMENT_BYTES: u64 = 65_536;
 pub(super) const RING_BYTES: usize = 16_384;
 /// How long a condition that another thread brings about may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Returns all records of `wal`, each with its LSN.
-pub(crate) fn records(wal: &Wal) -> Vec<(Lsn, Vec<u8>)> {
-    let mut records = wal.records().unwrap();
-    let next = || records.next().unwrap().map(|record| (record.lsn(), record.data().to_vec()));
-    std::iter::from_fn(next).collect()
-}
 
 pub(super) fn options(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
@@ -71,33 +62,16 @@ pub(super) fn begun() -> (TestDisk, FileStore) {
     (disk, store)
 }
 
-pub(crate) fn with_buffer(buffer_bytes: usize) -> Options {
-    let mut options = Options::default();
-    options.buffer_bytes = buffer_bytes;
-    options
-}
-
 pub(crate) fn epoch(number: u64, base: u64) -> Epoch {
     let predecessor = Predecessor { epoch: number - 1, end: Lsn::ZERO };
     Epoch { number, salt: number * 3, base: Lsn::new(base), predecessor }
 }
 
-/// Methods that pass their arguments on to the store in `self.0`.
-macro_rules! pass_on {
-    ($(fn $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&self, $($arg: $kind),*) -> $out {
-            self.0.$name($($arg),*)
-        })*
-    };
-}
-
-pub(super) use pass_on;
-
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "{what}");
-        palisade_core::sync::yield_now();
+        crate::sync::yield_now();
     }
 }
 
@@ -105,7 +79,7 @@ pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(super) fn pause_below_a_flood() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(40) {
-        palisade_core::sync::yield_now();
+        crate::sync::yield_now();
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::io::IoSlice;
 
-use palisade_core::store::{Epoch, Predecessor, ReadStore, Store};
-use palisade_core::{ErrorKind, Lsn};
-
 use super::support::*;
-use super::test_disk::TestDisk;
 use crate::FileStore;
 use crate::folder::segment_name;
 use crate::sim::{CallKind, Calls, Effect, Target};
+use crate::testing::TestDisk;
+use crate::{Epoch, Predecessor, ReadStore};
+use crate::{ErrorKind, Lsn};
 
 const WRITE_ZEROS: Calls = (CallKind::Write, Target::Zeros);
 const SYNC_ZEROS: Calls = (CallKind::Sync, Target::Zeros);

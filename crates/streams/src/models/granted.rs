@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use palisade_core::sync::{AtomicU64, Ordering, model_check};
+use palisade_store::sync::{AtomicU64, Ordering, model_check};
 
 use crate::granted::Granted;
 

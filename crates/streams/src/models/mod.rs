@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use palisade::Lsn;
-use palisade_core::sync::{AtomicU64, Mutex, Ordering, model_check};
+use palisade_store::sync::{AtomicU64, Mutex, Ordering, model_check};
 
 use crate::directory::Directory;
 use crate::keeper::Keeper;

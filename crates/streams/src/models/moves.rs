@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use loom::thread;
 use palisade::{Error, ErrorKind, Lsn, Result};
-use palisade_core::sync::model_check;
+use palisade_store::sync::model_check;
 
 use super::{Model, RECORD, STREAMS};
 use crate::entries::Place;

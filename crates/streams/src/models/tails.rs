@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use loom::thread;
 use palisade::{Error, ErrorKind, Result};
-use palisade_core::sync::{Instant, Mutex, WaitWord, model_check};
+use palisade_store::sync::{Instant, Mutex, WaitWord, model_check};
 
 use super::{Model, STREAMS};
 use crate::hub::{Found, Hub};

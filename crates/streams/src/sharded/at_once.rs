@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use palisade_core::sync::{Mutex, spawn};
+use palisade_store::sync::{Mutex, spawn};
 
 /// Runs `work` for each number below `count`, which is at least 1, each on a thread of its own.
 /// Returns the results in the order of the numbers. If the system refuses a thread, the calling

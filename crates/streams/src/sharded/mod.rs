@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use palisade::disk::Disk;
 use palisade::{Error, ErrorKind, Result};
-use palisade_core::sync::Mutex;
+use palisade_store::sync::Mutex;
 
 pub use self::checkpoint::{Checkpoint, CheckpointInfo};
 use self::membership::{CHECKPOINTS, SHARD, is_reserved};

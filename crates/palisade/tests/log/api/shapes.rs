@@ -93,7 +93,7 @@ fn a_log_with_all_options_off_or_smallest_keeps_every_promise() {
             .write_bytes(1)
             .gather_percent(0)
             .max_waiters(1)
-            .with_core(|log| log.read_ahead_bytes = 4096);
+            .read_ahead_bytes(4096);
         let wal = options.open(&path).unwrap();
         let places = append(&wal, 0..600, 300);
         wal.sync().unwrap();
@@ -117,11 +117,11 @@ fn a_log_in_memory_at_its_smallest_goes_through_many_segments() {
         .write_bytes(1)
         .gather_percent(0)
         .max_waiters(1)
-        .with_core(|log| log.read_ahead_bytes = 4096);
+        .read_ahead_bytes(4096);
     let wal = store.open(options.clone());
     append(&wal, 0..300, 1000);
     wal.commit(&record(300, 8)).unwrap();
-    assert!(store.inner.segments().unwrap().len() >= 75);
+    assert!(store.inner.reader().unwrap().segments().unwrap().len() >= 75);
     let wal = store.after_power_loss(wal).open(options);
     assert_eq!(numbers(&wal), (0..=300).collect::<Vec<_>>());
 }

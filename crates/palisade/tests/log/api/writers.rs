@@ -40,8 +40,15 @@ fn rotation_under_32_writers_makes_exactly_one_segment() {
         append_together(&wal, number, 1, 400);
         wal.sync().unwrap();
         assert_eq!(store.count(NAME_SEGMENT), made + 1, "round {round}: one segment is made");
-        let segments: Vec<u64> =
-            store.inner.segments().unwrap().iter().map(|segment| segment.number).collect();
+        let segments: Vec<u64> = store
+            .inner
+            .reader()
+            .unwrap()
+            .segments()
+            .unwrap()
+            .iter()
+            .map(|segment| segment.number)
+            .collect();
         assert_eq!(segments, [0, 1], "round {round}");
         let found = numbers(&wal);
         assert_eq!(found.len() as u64, number + WRITERS, "round {round}: none is lost or twice");

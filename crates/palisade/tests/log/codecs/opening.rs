@@ -105,7 +105,7 @@ fn a_store_that_is_open_already_is_refused_with_another_codec() {
 }
 
 fn store_codec(store: &MemStore) -> Option<palisade::CodecId> {
-    palisade_core::inspect::Inspector::new(store.clone()).state().unwrap().codec
+    store.reader().unwrap().state().unwrap().codec
 }
 
 #[test]

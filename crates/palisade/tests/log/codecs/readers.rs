@@ -103,7 +103,7 @@ fn a_replay_decodes() {
 
 /// The stored form of a record: is it encoded, and how long is its payload.
 fn stored(store: &MemStore, lsn: Lsn) -> (bool, u64) {
-    let inspector = palisade_core::inspect::Inspector::new(store.clone());
+    let inspector = Inspector::open_on(Arc::new(store.disk().clone()), "/log").unwrap();
     let record = inspector.records(Some(lsn)).unwrap().into_iter().next().unwrap().unwrap();
     (record.is_encoded(), record.data().len() as u64)
 }

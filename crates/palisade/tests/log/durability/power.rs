@@ -179,7 +179,7 @@ fn the_number_of_an_epoch_with_a_lost_header_is_not_used_again() {
     let refused = open_as(&disk, BufferKind::Auto, options()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
     disk.restart();
-    let report = disk.repair(Lsn::ZERO).unwrap();
+    let report = repair_in_place(&disk, Lsn::ZERO).unwrap();
     assert_eq!((report.records, report.epoch), (0, 2));
     let wal = open(&disk);
     assert_eq!(numbers(&wal), all(0));

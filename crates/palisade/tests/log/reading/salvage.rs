@@ -9,7 +9,7 @@ fn salvage_goes_on_behind_a_block_that_cannot_be_read() {
     let (wal, store) = new_log(SEGMENT_BYTES, Options::new().buffer_bytes(1 << 14));
     let lsns: Vec<Lsn> = (0..600).map(|_| wal.commit(&[1; 200]).unwrap()).collect();
     wal.close().unwrap();
-    let log = palisade_core::inspect::Inspector::new(store.reader_without(8 * 4096));
+    let log = Inspector::open_on(store.disk_without(8 * 4096), "/log").unwrap();
     let mut salvage = log.salvage(None).unwrap();
     let (mut found, mut errors) = (Vec::new(), 0);
     loop {

@@ -3,8 +3,6 @@
 //! open takes nothing for torn.
 
 use palisade::inspect::BadHeader;
-use palisade_core::repair::RepairPlan;
-use palisade_store::FileReader;
 
 use crate::prelude::*;
 
@@ -169,8 +167,8 @@ fn inspect(bad: &BadBlock, disk: &FaultDisk, sound: &Inspector, entries: &[Entry
     }
     let deep = log.verify_deep(1).unwrap();
     assert!(deep.outcome != Outcome::Corrupt || deep.records == found.len() as u64, "{deep:?}");
-    let reader = FileReader::open_on(Arc::new(disk.clone()), Path::new("/log")).unwrap();
-    let plan = RepairPlan::new(Arc::new(reader), deep.end, Lsn::ZERO, 9, &mut |_| {}).unwrap();
+    let disk = Arc::new(disk.clone());
+    let plan = Repair::plan_on(disk, Path::new("/log"), deep.end, &mut |_| {}).unwrap();
     let kept = entries.iter().filter(|entry| entry.1 <= deep.end).count() as u64;
     assert_eq!(plan.report().records, kept, "{bad:?}");
 }

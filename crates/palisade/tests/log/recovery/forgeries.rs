@@ -25,7 +25,7 @@ fn frame(seed: EpochSeed, at: Lsn, payload: &[u8]) -> Vec<u8> {
 /// Frames with the running epoch's seed for other places, and with other epochs' seeds for the
 /// place at which they will lie, if they are copied to `at`.
 fn forged(store: &FaultyLog, at: Lsn) -> Vec<u8> {
-    let state = store.inner.state().unwrap();
+    let state = store.inner.reader().unwrap().state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
     let elsewhere = [Lsn::ZERO, at.plus(8), at.plus(SEGMENT_BYTES), Lsn::new(at.as_u64() / 2 * 8)];
     let other_runs = [
@@ -47,7 +47,7 @@ fn forged(store: &FaultyLog, at: Lsn) -> Vec<u8> {
 /// The bytes of the first `len` bytes of the log: real frames, to be copied into payloads.
 fn real_frames(store: &FaultyLog, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    let read = store.inner.read(Lsn::ZERO, &mut bytes).unwrap();
+    let read = store.inner.reader().unwrap().read(Lsn::ZERO, &mut bytes).unwrap();
     bytes.truncate(read);
     bytes
 }
@@ -130,7 +130,7 @@ fn a_record_that_holds_frames_comes_back_as_it_is() {
 #[test]
 fn a_record_with_a_frame_for_its_own_place_is_read_unchanged() {
     let (store, wal, ..) = begun();
-    let state = store.inner.state().unwrap();
+    let state = store.inner.reader().unwrap().state().unwrap();
     let seed = EpochSeed::new(state.uuid, state.epoch, state.epoch_salt);
     let next = |headers: u64| {
         let at = wal.reserved_lsn().plus(headers * HEADER_BYTES as u64);

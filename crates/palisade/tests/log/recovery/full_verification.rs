@@ -11,7 +11,7 @@ fn full_verification_refuses_damage_that_a_tail_check_misses() {
             let (_copy, path) = copy_as_killed(&path);
             damage(&path, records[index].0);
             for threads in [0, 1, 3] {
-                let options = full().with_core(|log| log.verify_threads = threads);
+                let options = full().verify_threads(threads);
                 let error = refused(&options, &path, ErrorKind::Corrupt);
                 assert_eq!(error.lsn(), Some(records[index].0), "record {index}");
                 let segment = records[index].0.as_u64() / SEGMENT_BYTES;

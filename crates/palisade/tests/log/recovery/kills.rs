@@ -69,7 +69,7 @@ fn padding_across_a_segment_end_claims_only_what_was_durable() {
 
 fn bytes_at(store: &MemStore, at: Lsn, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    let len = store.read(at, &mut bytes).unwrap();
+    let len = store.reader().unwrap().read(at, &mut bytes).unwrap();
     bytes.truncate(len);
     bytes
 }

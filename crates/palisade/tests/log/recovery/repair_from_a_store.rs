@@ -1,6 +1,4 @@
-//! A repair reads any store: what it cannot read, and what rots meanwhile.
-
-use palisade_core::repair::RepairPlan;
+//! A repair of a log on a bad medium: what it cannot read, and what rots meanwhile.
 
 use crate::prelude::*;
 
@@ -13,10 +11,8 @@ fn a_block_that_cannot_be_read_is_a_bad_place() {
     wal.close().unwrap();
     let block = Lsn::new(8 * 4096);
     let bad = *lsns.iter().rfind(|lsn| **lsn < block).unwrap();
-    let plan = |from| {
-        let log = Arc::new(store.reader_without(block.as_u64()));
-        RepairPlan::new(log, from, Lsn::ZERO, 7, &mut |_| {})
-    };
+    let disk = store.disk_without(block.as_u64());
+    let plan = |from| Repair::plan_on(Arc::clone(&disk), Path::new("/log"), from, &mut |_| {});
     let error = plan(lsns[599]).unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::OutOfRange, Some(bad)));
     let kept = plan(bad).unwrap();
@@ -24,9 +20,8 @@ fn a_block_that_cannot_be_read_is_a_bad_place() {
     assert_eq!(kept.report().records, count);
     let given_up = kept.report().given_up_records;
     assert!(given_up < 600 - count && given_up > 400, "{given_up}");
-    for segment in kept.copy().segments() {
-        kept.copy().copy_segment(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap();
-    }
+    let copy = Arc::new(MemDisk::new());
+    kept.write_on(copy, Path::new("/copy"), &mut |_| {}).unwrap();
 }
 
 /// What was checked is checked again when it is copied.
@@ -36,10 +31,10 @@ fn a_record_that_rots_between_check_and_copy_ends_the_copy() {
     let wal = Wal::with_store(store.clone(), Options::new().buffer_bytes(1 << 14)).unwrap();
     let lsns: Vec<Lsn> = (0..100).map(|_| wal.commit(&[1; 200]).unwrap()).collect();
     wal.close().unwrap();
-    let plan =
-        RepairPlan::new(Arc::new(store.clone()), lsns[90], Lsn::ZERO, 7, &mut |_| {}).unwrap();
+    let disk = Arc::new(store.disk().clone());
+    let plan = Repair::plan_on(disk, Path::new("/log"), lsns[90], &mut |_| {}).unwrap();
     store.damage(lsns[50].plus(30), b"rot").unwrap();
-    let segment = plan.copy().segments()[0];
-    let error = plan.copy().copy_segment(&segment, &mut |_, _| Ok(()), &mut |_| {}).unwrap_err();
+    let copy = Arc::new(MemDisk::new());
+    let error = plan.write_on(copy, Path::new("/copy"), &mut |_| {}).unwrap_err();
     assert_eq!((error.kind(), error.lsn()), (ErrorKind::Io, Some(lsns[50])));
 }

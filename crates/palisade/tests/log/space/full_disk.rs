@@ -37,7 +37,7 @@ fn fill_up(wal: &Wal, expected: &mut Entries) -> Error {
 
 fn loses_nothing(op: Calls) {
     let (store, wal, mut expected) = nearly_full_segment();
-    let (epoch, committed) = (store.inner.state().unwrap().epoch, expected.len());
+    let (epoch, committed) = (store.inner.reader().unwrap().state().unwrap().epoch, expected.len());
     store.set(op, Effect::NoSpace);
     let refused = fill_up(&wal, &mut expected);
     assert!(is_full(&refused), "{refused}");
@@ -69,7 +69,11 @@ fn loses_nothing(op: Calls) {
     expected.push((wal.commit(b"after").unwrap(), b"after".to_vec()));
     assert_eq!(contents(&wal), expected[2..]);
     wal.close().unwrap();
-    assert_eq!(store.inner.state().unwrap().epoch, epoch, "the same epoch went on");
+    assert_eq!(
+        store.inner.reader().unwrap().state().unwrap().epoch,
+        epoch,
+        "the same epoch went on"
+    );
     let wal = store.open(Options::new().buffer_bytes(4096));
     assert_eq!(contents(&wal), expected[2..]);
 }

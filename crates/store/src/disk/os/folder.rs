@@ -11,13 +11,12 @@ use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::OsFile;
-use crate::disk::{Access, DiskFile, DiskFolder, FileIdentity, FolderIdentity, not_a_file};
-
 #[cfg(not(unix))]
 pub(super) use self::by_path::OsFolder;
 #[cfg(unix)]
 pub(super) use self::unix::OsFolder;
+use super::OsFile;
+use crate::disk::{Access, DiskFile, DiskFolder, FileIdentity, FolderIdentity, not_a_file};
 
 /// Returns when the file was made, in nanoseconds since 1970, or 0 if the system does not know.
 fn born(found: &Metadata) -> u64 {

@@ -1,12 +1,9 @@
 //! What must hold for the simulated disk: what each fault may do, and what it must not.
 
 mod faults;
-mod logs;
 mod losses;
 mod names;
-mod preparer;
 mod process_runs;
-mod repair;
 
 use std::io::IoSlice;
 
@@ -45,10 +42,6 @@ fn content(file: &dyn DiskFile) -> Vec<u8> {
     let mut bytes = vec![0; file.len().unwrap() as usize];
     assert_eq!(read_full(file, 0, &mut bytes).unwrap(), bytes.len());
     bytes
-}
-
-fn files(segment_bytes: u64) -> FileOptions {
-    FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
 /// Loses power. Sectors get `fate`, everything else is kept.
