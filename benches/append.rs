@@ -10,12 +10,8 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::contender::Contender;
 use palisade_bench::contenders;
-use palisade_bench::log::Log;
-use palisade_bench::plan::Plan;
-use palisade_bench::team::together;
-use palisade_bench::workload::Workload;
+use palisade_bench::{Contender, Log, Plan, Workload, together};
 
 const BURST_BYTES: u64 = 128 << 20;
 
@@ -35,7 +31,7 @@ fn single(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(record_bytes as u64));
         for contender in able() {
             let id = BenchmarkId::new(contender.name, record_bytes);
-            appends(&mut group, id, &contender, 1, record_bytes);
+            appends(&mut group, id, contender, 1, record_bytes);
         }
     }
     group.finish();
@@ -47,7 +43,7 @@ fn multi(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(threads as u64));
         for contender in able() {
             let id = BenchmarkId::new(contender.name, threads);
-            appends(&mut group, id, &contender, threads, 256);
+            appends(&mut group, id, contender, threads, 256);
         }
     }
     group.finish();
@@ -63,29 +59,35 @@ fn able() -> impl Iterator<Item = Contender> {
 fn appends(
     group: &mut BenchmarkGroup<'_, WallTime>,
     id: BenchmarkId,
-    contender: &Contender,
+    contender: Contender,
     threads: usize,
     record_bytes: usize,
 ) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let plan = Plan::at(dir.path(), threads, record_bytes);
-    let log = contender.create(Workload::Append, &plan).expect("an empty log");
+    let plan = Plan {
+        dir: dir.path().into(),
+        threads,
+        streams: threads,
+        record_bytes,
+        ..Plan::new(contender, Workload::Append)
+    };
+    let mut log = plan.create().expect("an empty log");
     group.bench_function(id, |bencher| {
-        bencher.iter_custom(|iterations| bursts(&*log, &plan, iterations));
+        bencher.iter_custom(|iterations| bursts(&mut *log, &plan, iterations));
     });
 }
 
 /// `iterations` appends by each thread, in as many bursts as their bytes ask for.
-fn bursts(log: &dyn Log, plan: &Plan, iterations: u64) -> Duration {
+fn bursts(log: &mut dyn Log, plan: &Plan, iterations: u64) -> Duration {
     let record = plan.record();
     let longest = (BURST_BYTES / (plan.threads * plan.record_bytes) as u64).max(1);
     let mut elapsed = Duration::ZERO;
     let mut left = iterations;
     while left > 0 {
         let count = left.min(longest);
-        let (burst, results) =
-            together(plan.threads, |thread| log.append(thread, &record, count as u32));
-        results.into_iter().collect::<Result<(), _>>().expect("each append has room");
+        let shared = &*log;
+        let burst = together(plan.threads, |thread| shared.appends(thread, &record, count as u32));
+        let (burst, _) = burst.expect("each append has room");
         log.trim().expect("the log can be emptied");
         elapsed += burst;
         left -= count;

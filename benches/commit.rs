@@ -6,9 +6,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
 use palisade_bench::contenders::{PALISADE, RAW, WAKE};
-use palisade_bench::plan::Plan;
-use palisade_bench::team::together;
-use palisade_bench::workload::Workload;
+use palisade_bench::{Plan, Workload, together};
 
 const RECORD_BYTES: usize = 256;
 const THREADS: [usize; 5] = [1, 2, 8, 32, 64];
@@ -32,16 +30,20 @@ fn commit(criterion: &mut Criterion) {
                 continue;
             }
             let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-            let plan = Plan::at(dir.path(), threads, RECORD_BYTES);
-            let log = contender.create(Workload::Commit, &plan).expect("an empty log");
+            let plan = Plan {
+                dir: dir.path().into(),
+                threads,
+                record_bytes: RECORD_BYTES,
+                ..Plan::new(contender, Workload::Commit)
+            };
+            let log = plan.create().expect("an empty log");
             let record = plan.record();
             group.bench_function(BenchmarkId::new(contender.name, threads), |bencher| {
                 bencher.iter_custom(|iterations| {
-                    let (elapsed, results) = together(threads, |thread| {
+                    let commits = together(threads, |thread| {
                         (0..iterations).try_for_each(|_| log.commit(thread, &record))
                     });
-                    results.into_iter().collect::<Result<(), _>>().expect("acknowledged");
-                    elapsed
+                    commits.expect("acknowledged").0
                 });
             });
         }

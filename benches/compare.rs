@@ -11,10 +11,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
 use palisade_bench::contenders;
-use palisade_bench::log::Log;
-use palisade_bench::plan::Plan;
-use palisade_bench::team::together;
-use palisade_bench::workload::Workload;
+use palisade_bench::{Log, Plan, Workload, together};
 
 const COMMITS_PER_THREAD: u64 = 16;
 const RECORD_BYTES: usize = 256;
@@ -37,8 +34,14 @@ fn compare(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(threads as u64 * COMMITS_PER_THREAD));
         for contender in NAMES.into_iter().filter_map(|name| contenders::find(name).ok()) {
             let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-            let plan = Plan::at(dir.path(), threads, RECORD_BYTES);
-            let log = contender.create(Workload::Commit, &plan).expect("an empty log");
+            let plan = Plan {
+                dir: dir.path().into(),
+                threads,
+                streams: threads,
+                record_bytes: RECORD_BYTES,
+                ..Plan::new(contender, Workload::Commit)
+            };
+            let log = plan.create().expect("an empty log");
             let record = plan.record();
             group.bench_function(BenchmarkId::from_parameter(contender.name), |bencher| {
                 bencher.iter_custom(|iterations| {
@@ -51,8 +54,7 @@ fn compare(criterion: &mut Criterion) {
 }
 
 fn commit(log: &dyn Log, threads: usize, record: &[u8], commits: u64) -> Duration {
-    let (elapsed, results) =
+    let commits =
         together(threads, |thread| (0..commits).try_for_each(|_| log.commit(thread, record)));
-    results.into_iter().collect::<Result<(), _>>().expect("each commit is acknowledged");
-    elapsed
+    commits.expect("each commit is acknowledged").0
 }

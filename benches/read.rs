@@ -10,10 +10,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
 use palisade_bench::contenders;
-use palisade_bench::log::Log;
-use palisade_bench::plan::Plan;
-use palisade_bench::tally::Tally;
-use palisade_bench::workload::Workload;
+use palisade_bench::{Log, Plan, Tally, Workload};
 
 const LOGS: [(u64, usize); 4] = [(100, 1024), (1_000, 1024), (10_000, 1024), (10_000, 128)];
 /// Has no divisor in common with the records of a log, so it visits all in a row without order.
@@ -38,7 +35,7 @@ fn scan(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     let mut tally = Tally::new();
                     log.scan(&mut tally).expect("each record is there");
-                    assert_eq!(black_box(tally).records(), records);
+                    assert_eq!(black_box(tally).records, records);
                 });
             });
         });
@@ -56,7 +53,7 @@ fn get(criterion: &mut Criterion) {
                 number = (number + STRIDE) % records;
                 let mut tally = Tally::new();
                 log.get(number, &mut tally).expect("the record is there");
-                assert_eq!(black_box(tally).records(), 1);
+                assert_eq!(black_box(tally).records, 1);
             });
         });
     });
@@ -72,8 +69,13 @@ fn on_each(
     let able = contenders::all().filter(|contender| contender.supports(workload));
     for contender in able.filter(|contender| contender.name != "walrus") {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        let plan = Plan { records, ..Plan::at(dir.path(), 1, record_bytes) };
-        let mut log = contender.fill(workload, &plan).expect("a log of records");
+        let plan = Plan {
+            dir: dir.path().into(),
+            records,
+            record_bytes,
+            ..Plan::new(contender, workload)
+        };
+        let mut log = plan.fill().expect("a log of records");
         log.index().expect("each record is there");
         measure(contender.name, &*log);
     }

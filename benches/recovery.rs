@@ -10,23 +10,20 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
 use palisade_bench::contenders::PALISADE;
 use palisade_bench::folder::settle;
-use palisade_bench::form::Form;
-use palisade_bench::log::End;
-use palisade_bench::plan::Plan;
-use palisade_bench::workload::Workload;
+use palisade_bench::{End, Form, Plan, Workload};
 
-const LOGS: [(u64, usize, Form); 11] = [
-    (10_000, 256, Form::Plain),
-    (1_000, 1024, Form::Plain),
-    (10_000, 1024, Form::Plain),
-    (50_000, 1024, Form::Plain),
-    (100_000, 1024, Form::Plain),
-    (10_000, 1024, Form::Torn(64 << 10)),
-    (10_000, 1024, Form::Torn(1 << 20)),
-    (10_000, 1024, Form::Torn(16 << 20)),
-    (10_000, 1024, Form::Segments(2)),
-    (10_000, 1024, Form::Segments(5)),
-    (10_000, 1024, Form::Segments(10)),
+const LOGS: [(u64, usize, &str); 11] = [
+    (10_000, 256, "plain"),
+    (1_000, 1024, "plain"),
+    (10_000, 1024, "plain"),
+    (50_000, 1024, "plain"),
+    (100_000, 1024, "plain"),
+    (10_000, 1024, "64-KiB-torn"),
+    (10_000, 1024, "1024-KiB-torn"),
+    (10_000, 1024, "16384-KiB-torn"),
+    (10_000, 1024, "2-segments"),
+    (10_000, 1024, "5-segments"),
+    (10_000, 1024, "10-segments"),
 ];
 
 criterion_group! {
@@ -41,9 +38,11 @@ criterion_main!(benches);
 
 fn recovery(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("recovery");
-    for (records, record_bytes, form) in LOGS {
+    for (records, record_bytes, name) in LOGS {
+        let named = |form: &&Form| form.option() == name;
+        let form = *Workload::Recover.forms().iter().find(named).expect("a form of that name");
         group.throughput(Throughput::Bytes(records * record_bytes as u64));
-        let id = BenchmarkId::new(format!("{record_bytes}B-{}", form.name()), records);
+        let id = BenchmarkId::new(format!("{record_bytes}B-{name}"), records);
         group.bench_function(id, |bencher| {
             bencher.iter_custom(|iterations| {
                 (0..iterations).map(|_| open_once(records, record_bytes, form)).sum()
@@ -55,11 +54,15 @@ fn recovery(criterion: &mut Criterion) {
 
 fn open_once(records: u64, record_bytes: usize, form: Form) -> Duration {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let plan = Plan { records, form, ..Plan::at(dir.path(), 1, record_bytes) };
-    let torn_bytes = if let Form::Torn(bytes) = form { bytes } else { 0 };
-    let log = PALISADE.fill(Workload::Recover, &plan).expect("a log of records");
-    let opening = log.end(End::Killed { torn_bytes }).expect("an image of the log");
-    let opening = opening.expect("Palisade keeps its records");
+    let plan = Plan {
+        dir: dir.path().into(),
+        records,
+        record_bytes,
+        form,
+        ..Plan::new(PALISADE, Workload::Recover)
+    };
+    let log = plan.fill().expect("a log of records");
+    let opening = plan.end(log, End::Killed).expect("an image of the log");
     settle(dir.path());
     let begin = Instant::now();
     let _log = opening().expect("a log that was not closed opens");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use criterion::{criterion_group, criterion_main};
-use palisade_bench::team::together;
+use palisade_bench::together;
 
 const FRAME_BYTES: u64 = 280;
 
@@ -33,7 +33,9 @@ fn reserve(criterion: &mut Criterion) {
                         // Relaxed: the cost of the instruction is asked for, not an order.
                         tail.fetch_add(FRAME_BYTES, Ordering::Relaxed);
                     }
+                    Ok(())
                 })
+                .expect("no thread fails")
                 .0
             });
         });

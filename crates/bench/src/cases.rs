@@ -1,156 +1,93 @@
 //! What a run measures: every combination of what the command line asks for.
 
 use crate::cli::Args;
-use crate::contender::Contender;
-use crate::contenders;
-use crate::form::Form;
-use crate::workload::Workload;
+use crate::contenders::{self, PALISADE};
+use crate::{Form, Plan, Workload};
 
-/// What contenders are compared in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Case {
-    /// Threads that work at the same time.
-    pub threads: usize,
-    /// Bytes of a record.
-    pub record_bytes: u32,
-    /// Records between two syncs, in workloads with batches.
-    pub batch: Option<u32>,
-    /// Records in the log, in workloads that read or open one.
-    pub records: Option<u64>,
-    /// Streams of the log, in workloads of streams that name a number.
-    pub streams: Option<usize>,
-    /// Shards of the set, in workloads of shards.
-    pub shards: Option<usize>,
-    /// The form of the workload.
-    pub form: Form,
-}
-
-/// A contender in a case.
-pub type ContenderCase = (Contender, Case);
-
-/// The contenders of each case that take turns with each other, and what a user has to know about
-/// those that cannot.
+/// What takes turns with each other, and what a user has to know about what cannot.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Contenders of the same case. One with a single thread has that thread in its case.
-    pub groups: Vec<Vec<ContenderCase>>,
+    /// Plans that differ in their contenders, or also in their forms. A contender with a single
+    /// thread has that thread in its plan.
+    pub groups: Vec<Vec<Plan>>,
     /// Why a contender that was asked for is left out, a line each.
     pub notes: Vec<String>,
 }
 
 impl Groups {
-    /// Returns the groups of cases that the command line asks for in this workload.
-    #[must_use]
+    /// Returns the groups of plans that the command line asks for in this workload.
     pub fn of(workload: Workload, args: &Args) -> Groups {
+        let asked = match &args.contenders {
+            none if none.is_empty() => contenders::all().collect(),
+            some => some.clone(),
+        };
+        let forms = forms(workload, args);
         let threads = threads(workload, args);
-        let (contenders, notes) = contenders(workload, args);
         // A contender with one thread enters once: beside others with one, if there are.
         let at = if threads.contains(&1) { 1 } else { threads[0] };
-        let group = |case: Case| {
-            let enter = |&contender: &Contender| {
+        let mut notes = Vec::new();
+        let mut enter = |case: &Plan| -> Vec<Plan> {
+            let mut entries = Vec::new();
+            for &contender in &asked {
                 let has_one = (contender.has_one_thread)(workload);
-                let has_streams =
-                    case.streams.is_none_or(|streams| (contender.lacks_streams)(streams).is_none());
-                let has_form = has_streams && (contender.lacks_form)(case.form).is_none();
                 let threads = if has_one { 1 } else { case.threads };
-                let enters = has_form && (!has_one || case.threads == at);
-                enters.then_some((contender, Case { threads, ..case }))
-            };
-            contenders.iter().filter_map(enter).collect()
-        };
-        let groups = cases(workload, args, &threads).into_iter().map(group);
-        let groups = if workload.forms_take_turns() { joined(groups) } else { groups.collect() };
-        Groups { groups, notes }
-    }
-}
-
-/// Puts the groups together that differ in their form alone.
-fn joined(groups: impl Iterator<Item = Vec<ContenderCase>>) -> Vec<Vec<ContenderCase>> {
-    let mut joined: Vec<Vec<ContenderCase>> = Vec::new();
-    let plain = |group: &[ContenderCase]| {
-        group.first().map(|(_, case)| Case { form: Form::Plain, ..*case })
-    };
-    for group in groups {
-        match joined.iter_mut().find(|other| plain(other) == plain(&group)) {
-            Some(other) => other.extend(group),
-            None => joined.push(group),
-        }
-    }
-    joined
-}
-
-fn contenders(workload: Workload, args: &Args) -> (Vec<Contender>, Vec<String>) {
-    if args.contenders.is_empty() {
-        let able = contenders::all().filter(|contender| contender.supports(workload));
-        return (able.collect(), Vec::new());
-    }
-    let (mut able, mut notes) = (Vec::new(), Vec::new());
-    for contender in &args.contenders {
-        let name = contender.name;
-        if let Some(reason) = (contender.lacks)(workload) {
-            notes.push(format!("note: {name} has no {}, {reason}: skipped", workload.full_name()));
-            continue;
-        }
-        for form in forms(workload, args) {
-            if let Some(reason) = (contender.lacks_form)(form) {
-                notes.push(format!("note: {name} has no {form}, {reason}: skipped"));
-            }
-        }
-        for streams in counts(&args.streams, workload.default_streams()).into_iter().flatten() {
-            if let Some(reason) = (contender.lacks_streams)(streams) {
-                notes.push(format!("note: {name} has no {streams} streams, {reason}: skipped"));
-            }
-        }
-        able.push(*contender);
-    }
-    (able, notes)
-}
-
-fn cases(workload: Workload, args: &Args, thread_counts: &[usize]) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let sizes = given_or(&args.record_bytes, Some(workload.default_record_bytes()));
-    for record_bytes in sizes.into_iter().flatten() {
-        for records in given_or(&args.records, workload.default_records(record_bytes)) {
-            for batch in given_or(&args.batch, workload.default_batch()) {
-                for streams in counts(&args.streams, workload.default_streams()) {
-                    for shards in counts(&args.shards, workload.default_shards()) {
-                        for form in forms(workload, args) {
-                            let case = |&threads| Case {
-                                threads,
-                                record_bytes,
-                                batch,
-                                records,
-                                streams,
-                                shards,
-                                form,
-                            };
-                            cases.extend(thread_counts.iter().map(case));
-                        }
-                    }
+                let plan = Plan { contender, threads, ..case.clone() };
+                match plan.refusal().map(|refusal| format!("note: {refusal}: skipped")) {
+                    Some(note) if args.contenders.is_empty() || notes.contains(&note) => {}
+                    Some(note) => notes.push(note),
+                    None if has_one && case.threads != at => {}
+                    None => entries.push(plan),
                 }
             }
-        }
-    }
-    cases
-}
-
-/// Returns the numbers that were given, or the default ones. If the workload has no default, it has
-/// no use for a number: the result is one `None`.
-fn counts(given: &[usize], default: &[usize]) -> Vec<Option<usize>> {
-    match default {
-        [] => vec![None],
-        default if given.is_empty() => default.iter().copied().map(Some).collect(),
-        _ => given.iter().copied().map(Some).collect(),
+            entries
+        };
+        let at_a_time = if workload.forms_take_turns() { forms.len() } else { 1 };
+        let cases = cases(workload, args, &threads, &forms);
+        let group = |cases: &[Plan]| cases.iter().flat_map(&mut enter).collect();
+        Groups { groups: cases.chunks(at_a_time).map(group).collect(), notes }
     }
 }
 
-/// Returns the numbers that were given, or the default one. If the workload has no default, it has
-/// no use for a number: the result is one `None`.
-fn given_or<T: Copy>(given: &[T], default: Option<T>) -> Vec<Option<T>> {
-    match default {
-        Some(_) if !given.is_empty() => given.iter().copied().map(Some).collect(),
-        default => vec![default],
+/// Returns a plan for each combination; its contender is any one. Plans that differ in their form
+/// alone follow each other.
+fn cases(workload: Workload, args: &Args, threads: &[usize], forms: &[Form]) -> Vec<Plan> {
+    let mut cases = Vec::new();
+    for &record_bytes in or_default(&args.record_bytes, &[workload.default_record_bytes()]) {
+        let record_bytes = record_bytes as usize;
+        let case = Plan { record_bytes, ..Plan::new(PALISADE, workload) };
+        let records = workload.default_records(record_bytes);
+        let records = or_default(&args.records, records.as_slice());
+        cases.extend(each(vec![case], records, |case, &records| case.records = records));
     }
+    let batches = workload.default_batch();
+    let batches = or_default(&args.batch, batches.as_slice());
+    let streams = or_default(&args.streams, workload.default_streams());
+    let shards = or_default(&args.shards, workload.default_shards());
+    cases = each(cases, batches, |case, &batch| case.batch = batch);
+    cases =
+        each(cases, threads, |case, &threads| (case.threads, case.streams) = (threads, threads));
+    cases = each(cases, streams, |case, &streams| case.streams = streams);
+    cases = each(cases, shards, |case, &shards| case.shards = shards);
+    each(cases, forms, |case, &form| case.form = form)
+}
+
+/// Returns each case once with each of the values, or as it is if there is none.
+fn each<T>(cases: Vec<Plan>, values: &[T], set: fn(&mut Plan, &T)) -> Vec<Plan> {
+    if values.is_empty() {
+        return cases;
+    }
+    let with = |case: &Plan, value| {
+        let mut case = case.clone();
+        set(&mut case, value);
+        case
+    };
+    cases.iter().flat_map(|case| values.iter().map(move |value| with(case, value))).collect()
+}
+
+/// Returns the values that were given, or the default ones. A workload without a default has no
+/// use for a value.
+fn or_default<'a, T>(given: &'a [T], default: &'a [T]) -> &'a [T] {
+    if given.is_empty() || default.is_empty() { default } else { given }
 }
 
 fn threads(workload: Workload, args: &Args) -> Vec<usize> {
@@ -163,11 +100,15 @@ fn threads(workload: Workload, args: &Args) -> Vec<usize> {
 
 fn forms(workload: Workload, args: &Args) -> Vec<Form> {
     match (workload, args.rate, args.tasks) {
-        (Workload::OpenLoop, Some(rate), _) => vec![Form::Rate(rate)],
-        (Workload::Tasks, _, Some(tasks)) => vec![Form::Tasks(tasks as usize)],
+        (Workload::OpenLoop, Some(rate), _) => {
+            vec![Form { number: rate, ..Form::named(format!("{rate}/s").leak()) }]
+        }
+        (Workload::Tasks, _, Some(tasks)) => {
+            vec![Form { number: f64::from(tasks), ..Form::named(format!("{tasks} tasks").leak()) }]
+        }
         _ => {
-            let all = workload.forms().iter().copied();
-            let asked: Vec<Form> = all.filter(|form| args.forms.contains(&form.name())).collect();
+            let mut asked = workload.forms().to_vec();
+            asked.retain(|form| args.forms.contains(&form.option()));
             // If several workloads are measured, the names may be those of another one's forms.
             if asked.is_empty() { workload.forms().to_vec() } else { asked }
         }
@@ -182,7 +123,7 @@ mod tests {
 
     fn groups(line: &str) -> Groups {
         let args = Args::parse_from(line.split(' '));
-        Groups::of(args.workload.workloads(args.tasks.is_some())[0], &args)
+        Groups::of(Workload::of_name(&args.workload, args.tasks.is_some())[0], &args)
     }
 
     #[test]
@@ -191,7 +132,7 @@ mod tests {
         let groups = groups(line).groups;
         let shape: Vec<_> = groups
             .iter()
-            .map(|group| group.iter().map(|(c, case)| (c.name, case.threads, case.record_bytes)))
+            .map(|group| group.iter().map(|p| (p.contender.name, p.threads, p.record_bytes)))
             .map(Vec::from_iter)
             .collect();
         let with_floor = |bytes| vec![("raw", 1, bytes), ("palisade", 1, bytes)];
@@ -204,10 +145,10 @@ mod tests {
         let groups = groups("x release --contenders palisade --threads 2,8 --records 10").groups;
         let shape: Vec<_> = groups
             .iter()
-            .map(|group| group.iter().map(|(_, case)| (case.threads, case.form)))
+            .map(|group| group.iter().map(|plan| (plan.threads, plan.form.name)))
             .map(Vec::from_iter)
             .collect();
-        let forms = [Form::Alone, Form::Release, Form::Background];
+        let forms = ["alone", "release", "background"];
         assert_eq!(shape, [2, 8].map(|threads| forms.map(|form| (threads, form)).to_vec()));
     }
 
@@ -227,9 +168,9 @@ mod tests {
         let shape: Vec<_> = groups
             .groups
             .iter()
-            .map(|group| group.iter().map(|(_, case)| case.streams).collect::<Vec<_>>())
+            .map(|group| group.iter().map(|plan| plan.streams).collect::<Vec<_>>())
             .collect();
-        assert_eq!(shape, [[Some(1); 2], [Some(7); 2]]);
+        assert_eq!(shape, [[1; 2], [7; 2]]);
         assert!(groups.notes.is_empty(), "{:?}", groups.notes);
     }
 
@@ -241,9 +182,9 @@ mod tests {
         let shape: Vec<_> = groups
             .groups
             .iter()
-            .map(|group| group.iter().map(|(c, case)| (c.name, case.shards)).collect::<Vec<_>>())
+            .map(|group| group.iter().map(|p| (p.contender.name, p.shards)).collect::<Vec<_>>())
             .collect();
-        assert_eq!(shape, [2, 7].map(|shards| vec![("palisade-sharded", Some(shards))]));
+        assert_eq!(shape, [2, 7].map(|shards| vec![("palisade-sharded", shards)]));
         assert!(groups.notes[0].contains("it has no set of shards"), "{:?}", groups.notes);
     }
 
@@ -260,7 +201,7 @@ mod tests {
     #[test]
     fn a_workload_of_one_thread_ignores_other_thread_counts() {
         let groups = groups("x rotation --contenders palisade --threads 2");
-        assert!(groups.groups.iter().all(|group| group[0].1.threads == 1));
+        assert!(groups.groups.iter().all(|group| group[0].threads == 1));
         assert!(groups.notes.is_empty(), "{:?}", groups.notes);
     }
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap::builder::RangedU64ValueParser as Counts;
 
-use crate::contender::Contender;
+use crate::Contender;
 use crate::contenders;
-use crate::workload::Choice;
+use crate::workload::Workload;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,8 @@ Examples:
 #[command(name = "palisade-bench", version, after_help = EXAMPLES)]
 pub struct Args {
     /// What to measure, or `all`; `list` prints all workloads with their parameters
-    pub workload: Choice,
+    #[arg(value_parser = Workload::parser(), hide_possible_values = true)]
+    pub workload: String,
     /// Contenders, as `list` names them; ratios are against the first one [default: all that can]
     #[arg(long, value_delimiter = ',', value_parser = contenders::find)]
     pub contenders: Vec<Contender>,
@@ -56,7 +57,7 @@ pub struct Args {
     pub shards: Vec<usize>,
     /// Commits a second that are due in `open-loop`
     /// [default: 20, 50 and 80 % of what the contender reaches in a closed loop]
-    #[arg(long, value_parser = rate)]
+    #[arg(long, value_parser = |text: &str| within(1.0..=1e9, text))]
     pub rate: Option<f64>,
     /// `commit` by this many futures on the threads
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -65,7 +66,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "FORM")]
     pub forms: Vec<String>,
     /// Seconds that each contender is timed for in each round
-    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 2.0, value_parser = |text: &str| within(0.01..=3600.0, text))]
     pub seconds: f64,
     /// Rounds; a result is their median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -87,14 +88,6 @@ pub struct Args {
     pub plot: Option<PathBuf>,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
-    within(1.0..=1e9, text)
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    within(0.01..=3600.0, text)
-}
-
 fn within(range: RangeInclusive<f64>, text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("expected a number from {} to {}", range.start(), range.end()))
@@ -113,6 +106,12 @@ mod tests {
         for known in ["palisade", "palisade-mem", "palisade-heap", "naive", "raw", "wake"] {
             assert!(text.contains(known), "{text}");
         }
+    }
+
+    #[test]
+    fn an_unknown_workload_is_refused_with_the_known_ones() {
+        let error = Args::try_parse_from(["x", "sort"]).unwrap_err().to_string();
+        assert!(error.contains("list, all, append, commit, batch"), "{error}");
     }
 
     #[test]

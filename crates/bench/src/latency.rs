@@ -45,9 +45,13 @@ impl Latencies {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
+    /// Returns how many calls were recorded.
+    pub fn calls(&self) -> u64 {
+        self.0.len()
+    }
+
     /// Returns the median and the 99th, 99.9th and 99.99th percentile in microseconds; `None` if no
     /// call was recorded.
-    #[must_use]
     pub fn quantiles_us(&self) -> Option<[f64; 4]> {
         let us = |share| self.0.value_at_quantile(share) as f64 / 1e3;
         (!self.0.is_empty()).then(|| SHARES.map(us))
@@ -60,9 +64,8 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_all_merged_calls() {
-        let mut all = Latencies::default();
+        let (mut all, mut one) = (Latencies::default(), Latencies::default());
         assert_eq!(all.quantiles_us(), None);
-        let mut one = Latencies::default();
         (1..=100).for_each(|micros| one.record(Duration::from_micros(micros)));
         all.merge(&one);
         let [median, p99, ..] = all.quantiles_us().unwrap();

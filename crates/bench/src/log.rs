@@ -1,19 +1,29 @@
 //! A log, as the workloads see it.
 
 use anyhow::{Result, bail};
+use palisade::Wal;
+use palisade_streams::Streams;
 
-use crate::tally::Tally;
+use crate::{Plan, Tally};
 
 /// A log of a contender. Calls come from several threads at a time. `stream` is the number of the
 /// stream that the call is for. In a workload without streams it is the number of the thread; a log
 /// without streams ignores it. A floor implements only what its workloads call.
 pub trait Log: Send + Sync {
-    /// Appends `record` `count` times, each by a call of its own, without a sync.
+    /// Appends `record` without a sync.
     ///
     /// # Errors
     /// If the contender refuses a record, or has no append without a sync.
-    fn append(&self, _stream: usize, _record: &[u8], _count: u32) -> Result<()> {
+    fn append(&self, _stream: usize, _record: &[u8]) -> Result<()> {
         bail!("it has no append without a sync")
+    }
+
+    /// Appends `record` `count` times, each by a call of its own, without a sync.
+    ///
+    /// # Errors
+    /// As [`append`](Log::append).
+    fn appends(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        (0..count).try_for_each(|_| self.append(stream, record))
     }
 
     /// Appends `record` and returns when it is durable.
@@ -21,26 +31,28 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// If it may not be durable.
     fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
-        self.batch(stream, record, 1)
+        self.appends(stream, record, 1)?;
+        self.sync()
     }
 
-    /// Appends `record` `count` times and makes all of them durable, by one call if the contender
-    /// has one.
+    /// Appends `record` `count` times, at least once, and makes all of them durable, by one call if
+    /// the contender has one.
     ///
     /// # Errors
     /// If a record may not be durable.
     fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        self.append(stream, record, count)?;
-        self.sync()
+        self.appends(stream, record, count - 1)?;
+        self.commit(stream, record)
     }
 
     /// Appends `record` `count` times as one batch, which a crash leaves whole or not at all, and
-    /// returns when it is durable.
+    /// returns when it is durable. A contender whose [`batch`](Log::batch) is none such lacks the
+    /// workload.
     ///
     /// # Errors
-    /// If it may not be durable, or the contender has no such batch.
-    fn atomic(&self, _stream: usize, _record: &[u8], _count: u32) -> Result<()> {
-        bail!("it has no batch that is there whole or not at all")
+    /// If it may not be durable.
+    fn atomic(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        self.batch(stream, record, count)
     }
 
     /// Appends `record` `count` times by one call, without a sync.
@@ -89,19 +101,18 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// If the contender refuses a record.
     fn fill(&self, record: &[u8], synced: u64, unsynced: u64) -> Result<()> {
-        (1..synced).try_for_each(|_| self.append(0, record, 1))?;
+        (1..synced).try_for_each(|_| self.append(0, record))?;
         if synced > 0 {
             self.commit(0, record)?;
         }
-        (0..unsynced).try_for_each(|_| self.append(0, record, 1))
+        (0..unsynced).try_for_each(|_| self.append(0, record))
     }
 
-    /// Releases all records, so that the disk does not fill up. No other call runs meanwhile. A
-    /// floor keeps no records.
+    /// Releases all records, so that the disk does not fill up. A floor keeps no records.
     ///
     /// # Errors
     /// If they cannot be released.
-    fn trim(&self) -> Result<()> {
+    fn trim(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -114,25 +125,33 @@ pub trait Log: Send + Sync {
     }
 
     /// Returns Palisade's log itself, for what only Palisade has, such as futures and LSNs.
-    fn wal(&self) -> Option<&palisade::Wal> {
-        None
+    ///
+    /// # Errors
+    /// If it is another contender's log.
+    fn wal(&self) -> Result<&Wal> {
+        bail!("only Palisade has such a call")
     }
 
     /// Returns Palisade's log of streams itself, for what only Palisade has, such as what its
     /// keeper has moved.
-    fn streams(&self) -> Option<&palisade_streams::Streams> {
-        None
+    ///
+    /// # Errors
+    /// If it is another log.
+    fn streams(&self) -> Result<&Streams> {
+        bail!("only a log of streams of Palisade has such a call")
     }
 
     /// Returns the number of device syncs so far; `None` if the contender does not count them.
     fn syncs(&self) -> Option<u64> {
-        None
+        self.wal().ok().map(|wal| wal.stats().syncs)
     }
 
     /// Returns the bytes that the log takes, framing included, and how many segments its open has
     /// found; `None` for other contenders than Palisade.
     fn size(&self) -> Option<(u64, u64)> {
-        None
+        let wal = self.wal().ok()?;
+        let bytes = wal.reserved_lsn().bytes_since(wal.head_lsn());
+        Some((bytes, wal.recovery_report().segments))
     }
 
     /// Gives all records since the last [`trim`](Log::trim) to the tally, their checksums verified.
@@ -152,14 +171,6 @@ pub trait Log: Send + Sync {
         self.scan(tally)
     }
 
-    /// Goes back to the first records, if a scan does not begin there by itself. Not timed.
-    ///
-    /// # Errors
-    /// If it cannot.
-    fn rewind(&self) -> Result<()> {
-        Ok(())
-    }
-
     /// Finds out where each record is, for [`get`](Log::get). Not timed.
     ///
     /// # Errors
@@ -176,12 +187,12 @@ pub trait Log: Send + Sync {
         bail!("it reads records in their order only")
     }
 
-    /// Ends the log, and returns the call that opens what is left; `None` for a floor, which keeps
-    /// nothing.
+    /// Ends the log of the plan. Returns the call that opens what is left, if it is not the
+    /// contender's open of the plan.
     ///
     /// # Errors
     /// If it cannot be ended like this.
-    fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
+    fn end(self: Box<Self>, _plan: &Plan, _end: End) -> Result<Option<Opening>> {
         Ok(None)
     }
 }
@@ -193,12 +204,10 @@ pub enum End {
     Closed,
     /// Without a clean close.
     Dropped,
-    /// As a killed process leaves it, with garbage behind the last record.
-    Killed {
-        /// Bytes that are no record.
-        torn_bytes: u64,
-    },
+    /// As a killed process leaves it, with the garbage that the plan's form asks for behind the
+    /// last record.
+    Killed,
 }
 
-/// Opens a log that has ended. The time of an open is the time of this call.
-pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Log>> + Send>;
+/// Opens a log that has ended.
+pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Log>>>;

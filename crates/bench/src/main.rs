@@ -4,21 +4,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use palisade_bench::cli::Args;
-use palisade_bench::session::{self, Verdict, print_note};
-
-/// A contender acknowledged more records than it could read back: its results are worth nothing.
-const EXIT_LOST: u8 = 3;
+use palisade_bench::session::{self, print_note};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match prepare(&args).and_then(|()| session::run(&args)) {
-        Ok(Verdict::AllReadBack) => ExitCode::SUCCESS,
-        Ok(Verdict::Lost) => ExitCode::from(EXIT_LOST),
-        Err(error) => {
-            print_note(&format!("error: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    prepare(&args).and_then(|()| session::run(&args)).unwrap_or_else(|error| {
+        print_note(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
 }
 
 /// Starts this program again with the environment variables that the contender `walrus` needs, if

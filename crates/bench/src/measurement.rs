@@ -1,8 +1,13 @@
 //! The result of a measurement: of one round, or medians over the rounds.
 
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use palisade::file_system;
 use serde::{Deserialize, Serialize};
 
-use crate::latency::Latencies;
+use crate::Latencies;
 
 const BYTES_PER_MIB: f64 = (1 << 20) as f64;
 
@@ -21,7 +26,6 @@ pub struct Kept {
 
 impl Kept {
     /// Returns whether records that were acknowledged are missing.
-    #[must_use]
     pub fn is_short(self) -> bool {
         self.read_back < self.acknowledged
     }
@@ -121,8 +125,19 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Makes the part of a result that all results of a run share whose files lie in `dir`:
+    /// processor, file system and commit.
+    pub fn of_run(dir: &Path) -> Measurement {
+        Measurement {
+            dir_fs: file_system(dir),
+            cpu: processor(),
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            commit: commit(),
+            ..Measurement::default()
+        }
+    }
+
     /// Makes a result from the rate and the latencies of one round.
-    #[must_use]
     pub fn of_round(records_per_s: f64, latencies: &Latencies) -> Measurement {
         let quantiles = latencies.quantiles_us().map_or([None; 4], |us| us.map(Some));
         let [p50_us, p99_us, p999_us, p9999_us] = quantiles;
@@ -130,13 +145,12 @@ impl Measurement {
     }
 
     /// Puts the medians of these rounds into the result. All other fields come from the last round.
-    #[must_use]
     pub fn with_medians_of(mut self, rounds: &[Measurement]) -> Measurement {
-        let rates = sorted(rounds.iter().map(|round| round.records_per_s));
-        self.records_per_s = median(rates.clone()).unwrap_or_default();
+        let rates = || rounds.iter().map(|round| round.records_per_s);
+        self.records_per_s = median(rates()).unwrap_or_default();
         self.mib_per_s = self.records_per_s * self.record_bytes as f64 / BYTES_PER_MIB;
-        self.records_per_s_min = rates.first().copied().unwrap_or_default();
-        self.records_per_s_max = rates.last().copied().unwrap_or_default();
+        self.records_per_s_min = rates().reduce(f64::min).unwrap_or_default();
+        self.records_per_s_max = rates().reduce(f64::max).unwrap_or_default();
         let middle =
             |field: fn(&Measurement) -> Option<f64>| median(rounds.iter().filter_map(field));
         self.p50_us = middle(|round| round.p50_us);
@@ -161,14 +175,24 @@ impl Measurement {
     }
 }
 
-fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values
+fn processor() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().into())
+}
+
+fn commit() -> Option<String> {
+    let git = Command::new("git")
+        .args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "--short=12", "HEAD"])
+        .output()
+        .ok()?;
+    let name = String::from_utf8(git.stdout).ok()?;
+    git.status.success().then(|| name.trim().into())
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let values = sorted(values);
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
     let lower = values[(values.len() - 1) / 2];
     Some(f64::midpoint(lower, upper))

@@ -1,8 +1,6 @@
 //! Records for codecs: the same ones in each run, and no two alike.
 
-use std::fmt::Write as _;
-
-use crate::random::Random;
+use crate::Random;
 
 /// Records that are made; a longer log has them in turn.
 const RECORDS: usize = 1000;
@@ -13,70 +11,71 @@ const WORDS: &str = "account amount balance channel client country created curre
                      origin partner payment price product region session shipping status supplier \
                      total vendor warehouse";
 const WORD_COUNT: usize = 32;
-/// A row of an order takes at most so many bytes.
-const ROW_BYTES: usize = 80;
+/// The last field takes more than so many bytes.
+const MARGIN_BYTES: usize = 20;
 
 /// What records hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// A JSON object with fields of all kinds, and an array of objects with the same keys.
+    /// The same bytes in each record.
+    Plain,
+    /// A JSON object with fields of all kinds, and arrays of objects with the same keys.
     Json,
     /// Bytes that no codec makes smaller.
     Random,
 }
 
 impl Payload {
-    /// Returns records of `bytes` bytes each. JSON that does not fit is cut off.
-    #[must_use]
+    /// Returns records of `bytes` bytes each; one record if all are the same. JSON that does not
+    /// fit is cut off.
     pub fn records(self, bytes: usize) -> Vec<Vec<u8>> {
         let mut random = Random::new(SEED);
         let record = |_| match self {
+            // Not all bytes are equal, and none is 0.
+            Payload::Plain => (0..bytes).map(|i| (i * 7) as u8 | 1).collect(),
             Payload::Json => json(&mut random, bytes),
             Payload::Random => (0..bytes).map(|_| (random.next_u64() >> 32) as u8).collect(),
         };
-        (0..RECORDS).map(record).collect()
+        let count = if self == Payload::Plain { 1 } else { RECORDS };
+        (0..count).map(record).collect()
     }
 }
 
 fn json(random: &mut Random, bytes: usize) -> Vec<u8> {
     let mut text = format!(r#"{{"id":"{:016x}""#, random.next_u64());
-    // Writing to a string cannot fail.
-    let mut field = 0;
-    while text.len() < bytes / 2 {
-        // Keys differ within an object: no two fields have the same number.
-        let _ = write!(text, r#","{}_{field}":"#, word(random));
-        let _ = match random.next_u64() % 4 {
-            0 => write!(text, "{}", random.next_u64() % 10_000_000),
-            1 => write!(text, "{}.{:02}", random.next_u64() % 10_000, random.next_u64() % 100),
-            2 => write!(text, r#""2026-{:02}-{:02}""#, 1 + random.next_u64() % 12, 1 + field % 28),
-            _ => write!(text, r#""{} {}""#, word(random), word(random)),
+    // Keys differ within an object: no two fields have the same number.
+    for field in 0.. {
+        let key = format!("{}_{field}", word(random));
+        let value = match random.below(5) {
+            0 => random.below(10_000_000).to_string(),
+            1 => format!("{}.{:02}", random.below(10_000), random.below(100)),
+            2 => format!(r#""2026-{:02}-{:02}""#, 1 + random.below(12), 1 + random.below(28)),
+            3 => format!(r#""{} {}""#, word(random), word(random)),
+            _ => format!("[{},{}]", row(random), row(random)),
         };
-        field += 1;
+        if text.len() + key.len() + value.len() + MARGIN_BYTES > bytes {
+            break;
+        }
+        text += &format!(r#","{key}":{value}"#);
     }
-    text.push_str(r#","rows":["#);
-    let mut comma = "";
-    while text.len() + 2 * ROW_BYTES < bytes {
-        let (item, count) = (random.next_u64() % 1_000_000, 1 + random.next_u64() % 20);
-        let (price, word) = (random.next_u64() % 100_000, word(random));
-        let _ = write!(text, r#"{comma}{{"item":{item},"name":"{word}","#);
-        let _ = write!(text, r#""count":{count},"price":{price}}}"#);
-        comma = ",";
-    }
-    text.push(']');
-    text.push_str(r#","text":""#);
+    text += r#","text":""#;
     while text.len() + 2 < bytes {
-        text.push_str(word(random));
+        text += word(random);
         text.push(' ');
     }
     text.truncate(bytes.saturating_sub(2));
-    text.push_str(r#""}"#);
+    text += r#""}"#;
     text.truncate(bytes);
     text.into_bytes()
 }
 
+fn row(random: &mut Random) -> String {
+    let (item, count, price) = (random.below(1_000_000), random.below(20), random.below(100_000));
+    format!(r#"{{"item":{item},"name":"{}","count":{count},"price":{price}}}"#, word(random))
+}
+
 fn word(random: &mut Random) -> &'static str {
-    let place = (random.next_u64() >> 32) as usize % WORD_COUNT;
-    WORDS.split(' ').nth(place).unwrap_or_default()
+    WORDS.split(' ').nth(random.below(WORD_COUNT)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,15 +7,13 @@ use anyhow::{Context, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::measurement::Measurement;
+use crate::Measurement;
 use crate::table::rate;
 
 const SIZE: (u32, u32) = (1000, 540);
 const LEGEND_TOP: i32 = 50;
 const LEGEND_STEP: i32 = 18;
 const LETTER_WIDTH: u32 = 7;
-/// A reader cannot distinguish more lines than these.
-const MOST_LINES: usize = 12;
 /// The yellow of the palette, which is hard to see on white.
 const YELLOW: usize = 2;
 
@@ -55,7 +53,6 @@ fn charts(results: &[Measurement]) -> Vec<Chart> {
 }
 
 /// Lines over one axis. The other one is logarithmic, so that equal ratios look equal.
-#[derive(Debug)]
 struct Chart {
     file: String,
     title: String,
@@ -65,7 +62,6 @@ struct Chart {
     lines: Vec<Line>,
 }
 
-#[derive(Debug)]
 struct Line {
     name: String,
     points: Vec<(f64, f64)>,
@@ -100,7 +96,7 @@ impl Chart {
             title: format!("{stem}: records/s over threads"),
             axes: ["threads", "records/s"],
             places: counts.iter().map(ToString::to_string).collect(),
-            lines: few(lines),
+            lines,
         }
     }
 
@@ -109,8 +105,8 @@ impl Chart {
         let most = results.iter().map(|result| result.threads).max().unwrap_or_default();
         let line = |result: &Measurement| {
             let quantiles = [result.p50_us, result.p99_us, result.p999_us, result.p9999_us];
-            let points = quantiles.into_iter().enumerate();
-            let points = points.filter_map(|(place, us)| Some((place as f64, us?))).collect();
+            let point = |(place, us): (usize, Option<f64>)| Some((place as f64, us?));
+            let points = quantiles.into_iter().enumerate().filter_map(point).collect();
             Line { name: name(result, results), points }
         };
         let with_most = results.iter().filter(|result| result.threads == most);
@@ -119,7 +115,7 @@ impl Chart {
             title: format!("{stem}: latency, threads: {most}"),
             axes: ["percentile", "microseconds"],
             places: ["50", "99", "99.9", "99.99"].map(String::from).to_vec(),
-            lines: few(with_most.map(line).filter(|line| !line.points.is_empty()).collect()),
+            lines: with_most.map(line).filter(|line| !line.points.is_empty()).collect(),
         }
     }
 
@@ -168,38 +164,21 @@ impl Chart {
     }
 }
 
-/// Drops the lines of other contenders than Palisade if there are too many.
-fn few(mut lines: Vec<Line>) -> Vec<Line> {
-    let is_palisade = |line: &Line| line.name.split(',').next() == Some("palisade");
-    if lines.len() > MOST_LINES && lines.iter().any(is_palisade) {
-        lines.retain(is_palisade);
-    }
-    lines
-}
-
 /// Returns the name of a result's line: the contender and the form, and each of record size, batch,
 /// streams and shards in which the results differ.
 fn name(result: &Measurement, results: &[Measurement]) -> String {
-    let mut name = result.contender.clone();
-    name += &result.variant.as_ref().map_or(String::new(), |variant| format!(", {variant}"));
-    if results.iter().any(|other| other.record_bytes != result.record_bytes) {
-        name += &format!(", {} B", result.record_bytes);
-    }
-    if let Some(batch) = result.batch
-        && results.iter().any(|other| other.batch != Some(batch))
-    {
-        name += &format!(", batch {batch}");
-    }
-    let mut name_count = |what: &str, count: fn(&Measurement) -> Option<usize>| {
-        if let Some(number) = count(result)
-            && results.iter().any(|other| count(other) != Some(number))
-        {
-            name += &format!(", {number} {what}");
-        }
+    let parts: [fn(&Measurement) -> Option<String>; 4] = [
+        |result| Some(format!("{} B", result.record_bytes)),
+        |result| Some(format!("batch {}", result.batch?)),
+        |result| Some(format!("{} streams", result.streams?)),
+        |result| Some(format!("{} shards", result.shards?)),
+    ];
+    let differs = |part: &fn(&Measurement) -> Option<String>| {
+        results.iter().any(|other| part(other) != part(result))
     };
-    name_count("streams", |result| result.streams);
-    name_count("shards", |result| result.shards);
-    name
+    let parts = parts.into_iter().filter(differs).filter_map(|part| part(result));
+    let words = [result.contender.clone()].into_iter().chain(result.variant.clone()).chain(parts);
+    words.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -244,19 +223,6 @@ mod tests {
         let batches = ["palisade, batch 10", "palisade, batch 1000"];
         assert_eq!(lines(&charts, "commit-throughput"), batches);
         assert_eq!(lines(&charts, "commit-latency"), batches);
-    }
-
-    #[test]
-    fn of_too_many_lines_palisades_stay() {
-        let names: Vec<String> = (0..MOST_LINES).map(|number| format!("crate {number}")).collect();
-        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let of = |names: &[&str]| {
-            let at = |threads| names.iter().map(move |name| result(name, threads, &[9.0]));
-            charts(&at(1).chain(at(8)).collect::<Vec<_>>())
-        };
-        assert_eq!(lines(&of(&names), "commit-throughput").len(), MOST_LINES);
-        names.extend(["palisade", "palisade-mem"]);
-        assert_eq!(lines(&of(&names), "commit-throughput"), ["palisade"]);
     }
 
     #[test]

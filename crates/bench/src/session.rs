@@ -1,58 +1,47 @@
 //! One run of the driver: contenders take turns, results are reported.
 
 use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::cases::{Case, ContenderCase, Groups};
+use crate::cases::Groups;
 use crate::cli::Args;
-use crate::contender::Contender;
 use crate::contenders;
-use crate::environment;
-use crate::folder::Folder;
-use crate::form::Form;
-use crate::measurement::{Kept, Measurement};
-use crate::plan::Plan;
+use crate::folder::{Folder, is_tmpfs};
 use crate::plot;
 use crate::table::{Csv, table};
-use crate::workload::{Choice, Workload};
 use crate::workloads::measure;
+use crate::{Kept, Measurement, Plan, Workload};
 
-/// Whether the results are worth anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Verdict {
-    /// All acknowledged records were there after opening again.
-    AllReadBack,
-    /// A contender acknowledged records that were not there.
-    Lost,
-}
+/// A contender acknowledged more records than it could read back: its results are worth nothing.
+const EXIT_LOST: u8 = 3;
 
-/// Does what the command line asks for.
+/// Does what the command line asks for. Returns how the program ends.
 ///
 /// # Errors
 /// If the folder is unusable, or a contender fails.
-pub fn run(args: &Args) -> Result<Verdict> {
-    if args.workload == Choice::List {
-        return list(args).map(|()| Verdict::AllReadBack);
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.workload == "list" {
+        list(args)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let workloads = args.workload.workloads(args.tasks.is_some());
+    let workloads = Workload::of_name(&args.workload, args.tasks.is_some());
     refuse_unknown_forms(args, &workloads)?;
     refuse_tmpfs(args, &workloads)?;
     let folder = Folder::take(&args.dir)?;
     let csv = args.csv.as_deref().map(Csv::create).transpose()?;
-    let verdict = Verdict::AllReadBack;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     let common = Measurement {
         seconds: args.seconds,
         rounds: args.rounds,
         began,
-        ..environment::of(&args.dir)
+        ..Measurement::of_run(&args.dir)
     };
-    let mut session = Session { args, folder, common, csv, verdict };
+    let mut session = Session { args, folder, common, csv, is_lost: false };
     for workload in workloads {
         let results = session.measure(workload)?;
         if let Some(dir) = &args.plot {
@@ -60,7 +49,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     }
     session.folder.clear()?;
-    Ok(session.verdict)
+    Ok(if session.is_lost { ExitCode::from(EXIT_LOST) } else { ExitCode::SUCCESS })
 }
 
 fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
@@ -69,7 +58,7 @@ fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(&dir);
     if let Some(workload) = workloads.iter().find(|workload| workload.needs_a_disk())
         && !args.allow_tmpfs
-        && environment::is_tmpfs(existing)
+        && is_tmpfs(existing)
     {
         bail!(
             "{} is on tmpfs, where `{}` measures nothing: give a --dir on a disk, or --allow-tmpfs",
@@ -82,7 +71,7 @@ fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
 
 fn refuse_unknown_forms(args: &Args, workloads: &[Workload]) -> Result<()> {
     let forms = workloads.iter().flat_map(|workload| workload.forms());
-    let known: Vec<String> = forms.map(|form| form.name()).collect();
+    let known: Vec<String> = forms.map(|form| form.option()).collect();
     match args.forms.iter().find(|form| !known.contains(form)) {
         Some(form) => bail!("there is no form {form}; there are {}", known.join(", ")),
         None => Ok(()),
@@ -96,18 +85,18 @@ pub fn print_note(text: &str) {
 
 fn list(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    for workload in Workload::ALL {
-        let takes_part = |contender: &Contender| contender.supports(workload);
-        let contenders: Vec<_> = contenders::all().filter(takes_part).map(|c| c.name).collect();
+    for workload in Workload::all() {
+        let able = contenders::all().filter(|contender| contender.supports(*workload));
         let record_bytes = workload.default_record_bytes();
-        let names: Vec<_> = workload.forms().iter().map(|form| form.name()).collect();
-        let forms: Vec<_> = workload.forms().iter().map(ToString::to_string).collect();
+        let names: Vec<_> = workload.forms().iter().map(|form| form.option()).collect();
+        let forms: Vec<_> = workload.forms().iter().map(|form| form.name).collect();
         let line = json!({
             "workload": workload.name(), "threads": workload.default_threads(),
-            "record_bytes": record_bytes, "records": workload.default_records(record_bytes),
+            "record_bytes": record_bytes,
+            "records": workload.default_records(record_bytes as usize),
             "batch": workload.default_batch(), "streams": workload.default_streams(),
             "shards": workload.default_shards(),
-            "contenders": contenders,
+            "contenders": able.map(|contender| contender.name).collect::<Vec<_>>(),
             "about": workload.about(), "forms": forms, "form_names": names,
         });
         if args.json {
@@ -115,25 +104,16 @@ fn list(args: &Args) -> Result<()> {
             continue;
         }
         writeln!(out, "{:17} {}", workload.name(), workload.about())?;
-        let keys = "threads record_bytes batch records streams shards form_names contenders";
-        for key in keys.split(' ') {
-            let (option, value) =
-                (key.replace('_', "-").replace("form-names", "forms"), &line[key]);
-            let is_given = !value.is_null() && *value != json!(["plain"]) && *value != json!([]);
-            if is_given {
-                writeln!(out, "                  --{option} {}", words(value))?;
+        let options = "threads record-bytes batch records streams shards forms contenders";
+        for option in options.split(' ') {
+            let key = if option == "forms" { "form_names" } else { &option.replace('-', "_") };
+            let value = line[key].to_string().replace(['[', ']', '"'], "");
+            if !["null", "plain", ""].contains(&value.as_str()) {
+                writeln!(out, "                  --{option} {value}")?;
             }
         }
     }
     Ok(())
-}
-
-fn words(value: &Value) -> String {
-    match value {
-        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(","),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 struct Session<'a> {
@@ -142,7 +122,7 @@ struct Session<'a> {
     /// What all results have in common.
     common: Measurement,
     csv: Option<Csv>,
-    verdict: Verdict,
+    is_lost: bool,
 }
 
 impl Session<'_> {
@@ -153,10 +133,13 @@ impl Session<'_> {
         let progress = self.progress(entries * u64::from(self.args.rounds));
         let mut results = Vec::new();
         for group in groups {
-            let outcomes = self.take_turns(workload, &group, &progress)?;
-            for (entry, rounds) in group.iter().zip(outcomes) {
-                let result = self.result(workload, entry).with_medians_of(&rounds);
-                self.publish(&result)?;
+            let outcomes = self.take_turns(&group, &progress)?;
+            for (plan, rounds) in group.iter().zip(outcomes) {
+                let result = self.result(plan).with_medians_of(&rounds);
+                if self.args.json {
+                    writeln!(std::io::stdout(), "{}", serde_json::to_string(&result)?)?;
+                }
+                self.csv.as_mut().map_or(Ok(()), |csv| csv.write(&result))?;
                 results.push(result);
             }
         }
@@ -169,21 +152,21 @@ impl Session<'_> {
 
     fn take_turns(
         &mut self,
-        workload: Workload,
-        group: &[ContenderCase],
+        group: &[Plan],
         progress: &ProgressBar,
     ) -> Result<Vec<Vec<Measurement>>> {
+        let time = Duration::from_secs_f64(self.args.seconds);
         let mut rounds = vec![Vec::new(); group.len()];
         for round in 0..self.args.rounds as usize {
             for place in turns(group.len(), round) {
-                let (contender, case) = &group[place];
+                let Plan { contender, workload, threads, .. } = &group[place];
                 let name = contender.name;
-                progress.set_message(format!("{} {name} x{}", workload.name(), case.threads));
+                progress.set_message(format!("{} {name} x{threads}", workload.name()));
                 progress.tick();
-                let plan = self.plan(name, case)?;
-                let outcome = measure(workload, contender, &plan)
+                let plan = Plan { dir: self.folder.fresh(name)?, time, ..group[place].clone() };
+                let outcome = measure(&plan)
                     .with_context(|| format!("{} of {name}", workload.full_name()))?;
-                progress.suspend(|| self.check(name, case, &outcome));
+                progress.suspend(|| self.check(&plan, &outcome));
                 rounds[place].push(outcome);
                 progress.inc(1);
             }
@@ -191,55 +174,37 @@ impl Session<'_> {
         Ok(rounds)
     }
 
-    fn plan(&self, name: &str, case: &Case) -> Result<Plan> {
-        let Case { threads, record_bytes, batch, records, streams, shards, form } = *case;
-        Ok(Plan {
-            dir: self.folder.fresh(name)?,
-            threads,
-            record_bytes: record_bytes as usize,
-            batch: batch.unwrap_or(1),
-            records: records.unwrap_or_default(),
-            streams: streams.unwrap_or(threads),
-            shards: shards.unwrap_or(1),
-            form,
-            time: Duration::from_secs_f64(self.args.seconds),
-        })
-    }
-
-    fn check(&mut self, name: &str, case: &Case, outcome: &Measurement) {
+    fn check(&mut self, plan: &Plan, outcome: &Measurement) {
         if let Some(kept @ Kept { acknowledged, read_back }) = outcome.kept
             && kept.is_short()
         {
-            self.verdict = Verdict::Lost;
+            self.is_lost = true;
+            let (name, threads) = (plan.contender.name, plan.threads);
             print_note(&format!(
-                "LOST: {name} on {} threads acknowledged {acknowledged} records, {read_back} were \
-                 there after opening again",
-                case.threads
+                "LOST: {name} on {threads} threads acknowledged {acknowledged} records, \
+                 {read_back} were there after opening again"
             ));
         }
     }
 
-    fn publish(&mut self, result: &Measurement) -> Result<()> {
-        if self.args.json {
-            writeln!(std::io::stdout(), "{}", serde_json::to_string(result)?)?;
-        }
-        self.csv.as_mut().map_or(Ok(()), |csv| csv.write(result))
-    }
-
-    fn result(&self, workload: Workload, (contender, case): &ContenderCase) -> Measurement {
-        let Case { threads, record_bytes, batch, records, streams, shards, form } = *case;
+    /// Returns what is known of the plan's result before it is measured. Numbers that the workload
+    /// has no use for are left out.
+    fn result(&self, plan: &Plan) -> Measurement {
+        let Plan { contender, workload, form, .. } = plan;
+        let has_records = workload.default_records(plan.record_bytes).is_some();
+        let has_streams = !workload.default_streams().is_empty();
         Measurement {
-            workload: workload.name().into(),
+            workload: workload.name(),
             contender: contender.name.into(),
             version: contender.version.map(Into::into),
-            threads,
-            record_bytes: record_bytes as usize,
-            batch,
-            records,
-            streams,
-            shards,
-            variant: (form != Form::Plain).then(|| form.to_string()),
-            tasks: if let Form::Tasks(tasks) = form { Some(tasks) } else { None },
+            threads: plan.threads,
+            record_bytes: plan.record_bytes,
+            batch: workload.default_batch().map(|_| plan.batch),
+            records: has_records.then_some(plan.records),
+            streams: has_streams.then_some(plan.streams),
+            shards: workload.has_shards().then_some(plan.shards),
+            variant: (!form.name.is_empty()).then(|| form.name.into()),
+            tasks: (*workload == Workload::Tasks).then_some(form.number as usize),
             ..self.common.clone()
         }
     }

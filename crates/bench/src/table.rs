@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::measurement::Measurement;
+use crate::Measurement;
 
 /// Appends results to a file of comma-separated values, which it begins with the names.
 #[derive(Debug)]
@@ -57,70 +57,56 @@ fn cell(value: Option<&Value>) -> String {
 
 /// Returns the results of one workload as an aligned table, with ratios against the first
 /// contender. A column in which no result has a value is left out.
-#[must_use]
 pub fn table(results: &[Measurement]) -> String {
-    let mut rows = vec![header(results)];
-    rows.extend(results.iter().map(|result| row(result, ratio(result, results))));
-    let has_cells = |column: &usize| rows[1..].iter().any(|row| row[*column] != NONE);
-    let columns: Vec<usize> = (0..rows[0].len()).filter(has_cells).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for row in &rows {
-        for &column in &columns {
-            let (cell, width) = (&row[column], width(column));
+    let rows: Vec<_> = results.iter().map(|result| row(result, ratio(result, results))).collect();
+    let mut lines = vec![String::new(); rows.len() + 1];
+    for column in 0..rows.first().map_or(0, |row| row.len()) {
+        if rows.iter().all(|row| row[column].1.is_none()) {
+            continue;
+        }
+        let cells = rows.iter().map(|row| row[column].1.as_deref().unwrap_or("-"));
+        let cells: Vec<&str> = [rows[0][column].0].into_iter().chain(cells).collect();
+        let width = cells.iter().map(|cell| cell.len()).max().unwrap_or_default();
+        for (line, cell) in lines.iter_mut().zip(cells) {
             // Writing to a string cannot fail.
             let _ = match column {
-                0 => write!(text, "{cell:width$}"),
-                _ => write!(text, "  {cell:>width$}"),
+                0 => write!(line, "{cell:width$}"),
+                _ => write!(line, "  {cell:>width$}"),
             };
         }
-        text.push('\n');
     }
-    text
+    lines.join("\n") + "\n"
 }
 
-const HEADER: &str = "form,threads,streams,shards,bytes,records/s,min,max,MiB/s,p50 us,p99 us,\
-                      p99.9 us,p99.99 us,syncs/s,rec/sync,open ms,scan/s,stored,raw syncs,disk KiB,\
-                      segments,moved %,ratio";
-/// Where a result has no value.
-const NONE: &str = "-";
-
-fn header(results: &[Measurement]) -> Vec<String> {
-    let workload = results.first().map_or("", |result| &result.workload);
-    [workload].into_iter().chain(HEADER.split(',')).map(String::from).collect()
-}
-
-fn row(result: &Measurement, ratio: Option<f64>) -> Vec<String> {
-    let optional =
-        |value: Option<f64>| value.map_or_else(|| NONE.into(), |value| format!("{value:.1}"));
-    let optional_rate = |value: Option<f64>| value.map_or_else(|| NONE.into(), rate);
-    let count = |count: Option<usize>| count.map_or_else(|| NONE.into(), |count| count.to_string());
-    let stored = |ratio: f64| format!("{ratio:.3}x");
-    vec![
-        result.contender.clone(),
-        result.variant.clone().unwrap_or_else(|| NONE.into()),
-        result.threads.to_string(),
-        count(result.streams),
-        count(result.shards),
-        result.record_bytes.to_string(),
-        rate(result.records_per_s),
-        rate(result.records_per_s_min),
-        rate(result.records_per_s_max),
-        format!("{:.1}", result.mib_per_s),
-        optional(result.p50_us),
-        optional(result.p99_us),
-        optional(result.p999_us),
-        optional(result.p9999_us),
-        optional_rate(result.syncs_per_s),
-        optional(result.records_per_sync),
-        optional(result.open_ms),
-        optional_rate(result.scan_records_per_s),
-        result.stored_ratio.map_or_else(|| NONE.into(), stored),
-        optional(result.in_raw_syncs),
-        result.disk_bytes.map_or_else(|| NONE.into(), |bytes| (bytes >> 10).to_string()),
-        result.segments.map_or_else(|| NONE.into(), |segments| segments.to_string()),
-        result.moved_percent.map_or_else(|| NONE.into(), |percent| format!("{percent:.4}")),
-        ratio.map_or_else(|| NONE.into(), |ratio| format!("{ratio:.2}x")),
+/// Returns the header and the cell of each column.
+fn row(result: &Measurement, ratio: Option<f64>) -> [(&str, Option<String>); 24] {
+    let tenths = |value: Option<f64>| value.map(|value| format!("{value:.1}"));
+    let count = |count: Option<usize>| count.map(|count| count.to_string());
+    [
+        (&result.workload, Some(result.contender.clone())),
+        ("form", result.variant.clone()),
+        ("threads", Some(result.threads.to_string())),
+        ("streams", count(result.streams)),
+        ("shards", count(result.shards)),
+        ("bytes", Some(result.record_bytes.to_string())),
+        ("records/s", Some(rate(result.records_per_s))),
+        ("min", Some(rate(result.records_per_s_min))),
+        ("max", Some(rate(result.records_per_s_max))),
+        ("MiB/s", Some(format!("{:.1}", result.mib_per_s))),
+        ("p50 us", tenths(result.p50_us)),
+        ("p99 us", tenths(result.p99_us)),
+        ("p99.9 us", tenths(result.p999_us)),
+        ("p99.99 us", tenths(result.p9999_us)),
+        ("syncs/s", result.syncs_per_s.map(rate)),
+        ("rec/sync", tenths(result.records_per_sync)),
+        ("open ms", tenths(result.open_ms)),
+        ("scan/s", result.scan_records_per_s.map(rate)),
+        ("stored", result.stored_ratio.map(|ratio| format!("{ratio:.3}x"))),
+        ("raw syncs", tenths(result.in_raw_syncs)),
+        ("disk KiB", result.disk_bytes.map(|bytes| (bytes >> 10).to_string())),
+        ("segments", result.segments.map(|segments| segments.to_string())),
+        ("moved %", result.moved_percent.map(|percent| format!("{percent:.4}"))),
+        ("ratio", ratio.map(|ratio| format!("{ratio:.2}x"))),
     ]
 }
 
@@ -137,16 +123,11 @@ pub(crate) fn rate(value: f64) -> String {
 /// Returns how many times as fast the result is as the first contender with the same parameters. If
 /// the first contender has no result with as many threads, its first result counts.
 fn ratio(result: &Measurement, results: &[Measurement]) -> Option<f64> {
-    let first = &results.first()?.contender;
-    let is_alike = |base: &&Measurement| {
-        base.contender == *first
-            && base.record_bytes == result.record_bytes
-            && base.variant == result.variant
-            && base.batch == result.batch
-            && base.records == result.records
-            && base.streams == result.streams
-            && base.shards == result.shards
+    let first = results.first()?.contender.as_str();
+    let case = |of: &Measurement| {
+        (of.record_bytes, of.variant.clone(), of.batch, of.records, of.streams, of.shards)
     };
+    let is_alike = |base: &&Measurement| base.contender == first && case(base) == case(result);
     let of_first = || results.iter().filter(is_alike);
     let base = of_first().find(|base| base.threads == result.threads).or(of_first().next())?;
     (base.records_per_s > 0.0).then(|| result.records_per_s / base.records_per_s)

@@ -7,21 +7,21 @@ use anyhow::{Result, ensure};
 /// Counts the records that a reader returns.
 #[derive(Debug, Default)]
 pub struct Tally<'a> {
-    expected: &'a [Vec<u8>],
-    records: u64,
+    /// How many records were taken.
+    pub records: u64,
+    /// How many of them are not what they should be.
+    pub others: u64,
     bytes: u64,
-    others: u64,
+    expected: &'a [Vec<u8>],
 }
 
 impl<'a> Tally<'a> {
     /// Counts records and bytes: for what is timed.
-    #[must_use]
     pub fn new() -> Tally<'a> {
         Tally::default()
     }
 
     /// Compares records with these, in turn, as well.
-    #[must_use]
     pub fn comparing(records: &'a [Vec<u8>]) -> Tally<'a> {
         Tally { expected: records, ..Tally::default() }
     }
@@ -45,26 +45,15 @@ impl<'a> Tally<'a> {
         self.bytes += bytes;
     }
 
-    /// Returns how many records were taken.
-    #[must_use]
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
-    /// Returns how many of the records that were taken are what they should be.
-    #[must_use]
-    pub fn whole_records(&self) -> u64 {
-        self.records - self.others
-    }
-
-    /// Succeeds if each record had this many bytes on average.
+    /// Succeeds if at least `due` records were taken, each of `record_bytes` bytes on average.
     ///
     /// # Errors
-    /// If there were more or fewer bytes.
-    pub fn must_have_bytes_of(&self, record_bytes: usize) -> Result<()> {
-        let expected = self.records * record_bytes as u64;
-        let Tally { records, bytes, .. } = self;
-        ensure!(*bytes == expected, "{records} records came with {bytes} bytes, not {expected}");
+    /// If there were fewer records, or more or fewer bytes.
+    pub fn must_have(&self, due: u64, record_bytes: usize) -> Result<()> {
+        let Tally { records, bytes, .. } = *self;
+        let expected = records * record_bytes as u64;
+        ensure!(records >= due, "{records} of {due} records were found");
+        ensure!(bytes == expected, "{records} records came with {bytes} bytes, not {expected}");
         Ok(())
     }
 }
@@ -80,10 +69,11 @@ mod tests {
         for record in [b"abc", b"abd", b"abd"] {
             tally.take(record);
         }
-        assert_eq!((tally.records(), tally.whole_records()), (3, 2));
-        tally.must_have_bytes_of(3).unwrap();
+        assert_eq!((tally.records, tally.others), (3, 1));
+        tally.must_have(3, 3).unwrap();
+        assert!(tally.must_have(4, 3).is_err());
         tally.take(b"ab");
-        let error = tally.must_have_bytes_of(3).unwrap_err();
+        let error = tally.must_have(4, 3).unwrap_err();
         assert_eq!(error.to_string(), "4 records came with 11 bytes, not 12");
     }
 }

@@ -4,14 +4,22 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
+
 /// Runs `work(thread)` on `threads` threads at the same time.
 ///
-/// Returns what they returned, and the time from the first begin to the last end: spawning and
-/// joining are not in it.
+/// Returns the time from the first begin to the last end, and what they returned: spawning and
+/// joining are not in the time.
+///
+/// # Errors
+/// If one of them fails.
 ///
 /// # Panics
 /// If `work` panics.
-pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> (Duration, Vec<T>) {
+pub fn together<T: Send>(
+    threads: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<(Duration, Vec<T>)> {
     let start = Barrier::new(threads);
     let shift = |thread| {
         start.wait();
@@ -28,7 +36,8 @@ pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> (D
     let begin = shifts.iter().map(|shift| shift.0).min();
     let end = shifts.iter().map(|shift| shift.1).max();
     let elapsed = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
-    (elapsed, shifts.into_iter().map(|shift| shift.2).collect())
+    let results = shifts.into_iter().map(|shift| shift.2).collect::<Result<_>>();
+    Ok((elapsed, results?))
 }
 
 /// Locks a mutex, also one whose owner has panicked: the panic ends the run by itself.
@@ -42,7 +51,7 @@ mod tests {
 
     #[test]
     fn each_thread_works_once_under_its_own_number() {
-        let (_, results) = together(5, |thread| thread);
+        let (_, results) = together(5, Ok).unwrap();
         assert_eq!(results, [0, 1, 2, 3, 4]);
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use palisade_bench::measurement::Measurement;
+use palisade_bench::Measurement;
 use palisade_bench::plot::pictures;
 
 const OTHERS: [&str; 8] =

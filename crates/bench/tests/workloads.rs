@@ -4,37 +4,33 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use palisade_bench::contender::Contender;
 use palisade_bench::contenders::{self, HEAP, PALISADE, SHARDED, STREAMS, WAKE};
-use palisade_bench::form::{Compression, Form};
-use palisade_bench::measurement::Measurement;
-use palisade_bench::payload::Payload;
-use palisade_bench::plan::Plan;
-use palisade_bench::workload::Workload;
 use palisade_bench::workloads;
+use palisade_bench::{Contender, Form, Measurement, Plan, Workload};
 use serde_json::Value;
 
-fn measure(contender: Contender, workload: Workload, form: Form, threads: usize) -> Measurement {
-    measure_with(contender, workload, Plan { threads, form, ..small() })
-}
-
 /// A plan that is over soon.
-fn small() -> Plan {
+fn small(contender: Contender, workload: Workload) -> Plan {
     let time = Duration::from_millis(10);
     Plan {
+        record_bytes: 300,
         batch: 10,
         records: 500,
         streams: 4,
         shards: 2,
         time,
-        ..Plan::at("its folder".as_ref(), 1, 300)
+        ..Plan::new(contender, workload)
     }
 }
 
-fn measure_with(contender: Contender, workload: Workload, plan: Plan) -> Measurement {
+fn measure(plan: Plan) -> Measurement {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let plan = Plan { dir: dir.path().into(), ..plan };
-    workloads::measure(workload, &contender, &plan).unwrap()
+    workloads::measure(&Plan { dir: dir.path().into(), ..plan }).unwrap()
+}
+
+/// The form of that name on the command line.
+fn form(workload: Workload, name: &str) -> Form {
+    *workload.forms().iter().find(|form| form.option() == name).unwrap()
 }
 
 /// Whether it refuses in a process that was not started for it.
@@ -43,12 +39,12 @@ fn needs_a_process(contender: Contender) -> bool {
 }
 
 fn each_supported(check: impl Fn(Contender, Workload, Form, &Measurement)) {
-    for workload in Workload::ALL {
+    for &workload in Workload::all() {
         for contender in contenders::all() {
             if contender.supports(workload) && !needs_a_process(contender) {
                 let has_one = (contender.has_one_thread)(workload) || !workload.has_threads();
                 let mut forms = workload.forms().to_vec();
-                forms.retain(|&form| (contender.lacks_form)(form).is_none());
+                forms.retain(|form| (contender.lacks_form)(form).is_none());
                 // But for the log buffer, it does what Palisade does.
                 let is_alike = workload == Workload::Recover || workload.forms_take_turns();
                 if is_alike && contender.name == HEAP.name {
@@ -56,7 +52,8 @@ fn each_supported(check: impl Fn(Contender, Workload, Form, &Measurement)) {
                 }
                 for form in forms {
                     let threads = if has_one { 1 } else { 2 };
-                    check(contender, workload, form, &measure(contender, workload, form, threads));
+                    let plan = Plan { threads, form, ..small(contender, workload) };
+                    check(contender, workload, form, &measure(plan));
                 }
             }
         }
@@ -75,8 +72,8 @@ fn opens_a_log(workload: Workload) -> bool {
 #[test]
 fn each_contender_has_a_result_for_each_supported_workload() {
     each_supported(|contender, workload, form, outcome| {
-        let name = format!("{} of {} {form}", workload.full_name(), contender.name);
-        assert!(outcome.records_per_s > 0.0 || form == Form::Dirty(0), "{name}");
+        let name = format!("{} of {} {}", workload.full_name(), contender.name, form.name);
+        assert!(outcome.records_per_s > 0.0 || form.name == "0 KiB dirty", "{name}");
         let offers = workload == Workload::OpenLoop;
         assert_eq!(outcome.offered_per_s.is_some(), offers, "{name}");
         assert_eq!(!outcome.timeline.is_empty(), workload == Workload::Rotation, "{name}");
@@ -92,7 +89,7 @@ fn each_contender_has_a_result_for_each_supported_workload() {
         assert_eq!(outcome.stored_ratio.is_some(), codec, "{name}");
         let in_syncs = matches!(workload, Workload::Opens | Workload::Suffix);
         assert_eq!(outcome.in_raw_syncs.is_some(), in_syncs, "{name}");
-        assert_eq!(outcome.disk_bytes.is_some(), form == Form::NewLog, "{name}");
+        assert_eq!(outcome.disk_bytes.is_some(), form.name == "new", "{name}");
         assert_eq!(outcome.moved_percent.is_some(), keeps, "{name}");
         assert_eq!(outcome.kept.is_some(), !contender.is_floor || workload.reads(), "{name}");
         if let Some(kept) = outcome.kept {
@@ -103,18 +100,19 @@ fn each_contender_has_a_result_for_each_supported_workload() {
 
 #[test]
 fn a_release_frees_the_segments_of_the_fill_and_loses_no_commit() {
-    for form in [Form::Release, Form::Background] {
+    for name in ["release", "background"] {
         // Six segments. The workload counts those that are left.
-        let plan = Plan { form, threads: 2, records: 20_000, ..small() };
-        let outcome = measure_with(PALISADE, Workload::Release, plan);
-        assert!(!outcome.kept.unwrap().is_short(), "{form}");
+        let form = form(Workload::Release, name);
+        let base = small(PALISADE, Workload::Release);
+        let outcome = measure(Plan { form, threads: 2, records: 20_000, ..base });
+        assert!(!outcome.kept.unwrap().is_short(), "{name}");
     }
 }
 
 #[test]
 fn a_stream_that_stays_is_moved_within_the_budget() {
-    let plan = Plan { threads: 2, records: 20_000, ..small() };
-    let outcome = measure_with(STREAMS, Workload::StreamsSlow, plan);
+    let base = small(STREAMS, Workload::StreamsSlow);
+    let outcome = measure(Plan { threads: 2, records: 20_000, ..base });
     let moved = outcome.moved_percent.unwrap();
     assert!(moved > 0.0 && moved < 10.0, "{moved} %");
     assert!(outcome.segments.is_some_and(|most| most > 0));
@@ -123,24 +121,26 @@ fn a_stream_that_stays_is_moved_within_the_budget() {
 #[test]
 fn truncated_entries_stay_gone_and_each_call_is_counted() {
     for form in Workload::StreamsTruncate.forms() {
-        let plan = Plan { form: *form, threads: 2, streams: 3000, ..small() };
-        let outcome = measure_with(STREAMS, Workload::StreamsTruncate, plan);
+        let base = small(STREAMS, Workload::StreamsTruncate);
+        let outcome = measure(Plan { form: *form, threads: 2, streams: 3000, ..base });
         let kept = outcome.kept.unwrap();
-        assert_eq!(kept.read_back, kept.acknowledged, "{form}");
+        assert_eq!(kept.read_back, kept.acknowledged, "{}", form.name);
     }
 }
 
 #[test]
 fn records_and_checkpoints_of_a_set_are_read_back_exactly_once() {
     for contender in contenders::all().filter(|c| c.supports(Workload::ShardsAppend)) {
-        let of_shards = Workload::ALL.into_iter().filter(|workload| workload.has_shards());
-        for (workload, form) in of_shards.flat_map(|w| w.forms().iter().map(move |form| (w, *form)))
+        let of_shards = Workload::all().iter().filter(|workload| workload.has_shards());
+        for (&workload, form) in
+            of_shards.flat_map(|w| w.forms().iter().map(move |form| (w, *form)))
         {
             // Fewer records than streams, and more shards than some keys fill.
             for (streams, records, shards) in [(700, 500, 3), (2, 500, 4)] {
-                let plan = Plan { form, streams, records, shards, ..small() };
-                let kept = measure_with(contender, workload, plan).kept.unwrap();
-                let name = format!("{} of {} {form}", workload.name(), contender.name);
+                let base = small(contender, workload);
+                let outcome = measure(Plan { form, streams, records, shards, ..base });
+                let kept = outcome.kept.unwrap();
+                let name = format!("{} of {} {}", workload.name(), contender.name, form.name);
                 assert_eq!(kept.read_back, kept.acknowledged, "{name}");
                 assert!(kept.acknowledged > 0, "{name}");
             }
@@ -152,13 +152,13 @@ fn records_and_checkpoints_of_a_set_are_read_back_exactly_once() {
 fn a_checkpoint_has_what_precedes_it_and_a_prune_keeps_the_last() {
     for contender in contenders::all().filter(|c| c.supports(Workload::ShardsCheckpoint)) {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let plan = Plan { dir: dir.path().into(), form: Form::Create, ..small() };
-        let log = contender.create(Workload::ShardsCheckpoint, &plan).unwrap();
+        let base = small(contender, Workload::ShardsCheckpoint);
+        let log = Plan { dir: dir.path().into(), ..base }.create().unwrap();
         for (name, records) in [("one", 3), ("two", 2)] {
             log.append_batch(1, b"record", records).unwrap();
             log.checkpoint(name).unwrap();
         }
-        log.append(0, b"record", 1).unwrap();
+        log.append(0, b"record").unwrap();
         assert_eq!(log.load_checkpoint("one").unwrap(), 3, "{}", contender.name);
         assert_eq!(log.load_checkpoint("two").unwrap(), 5, "{}", contender.name);
         log.prune_checkpoints().unwrap();
@@ -190,13 +190,13 @@ fn each_shard_count_is_a_separate_result_in_table_and_json() {
 
 #[test]
 fn a_codec_shrinks_json_but_not_random_bytes() {
-    let ratio = |compression, payload| {
-        let form = Form::Coded(compression, payload);
-        let plan = Plan { form, record_bytes: 1024, ..small() };
-        measure_with(PALISADE, Workload::Codec, plan).stored_ratio.unwrap()
+    let ratio = |name: String| {
+        let form = form(Workload::Codec, &name);
+        let plan = Plan { form, record_bytes: 1024, ..small(PALISADE, Workload::Codec) };
+        measure(plan).stored_ratio.unwrap()
     };
-    let [none, lz4, zstd] = [Compression::None, Compression::Lz4, Compression::Zstd]
-        .map(|compression| [Payload::Json, Payload::Random].map(|kind| ratio(compression, kind)));
+    let [none, lz4, zstd] = ["none", "lz4", "zstd"]
+        .map(|codec| ["json", "random"].map(|kind| ratio(format!("{codec}-{kind}"))));
     assert!(none[0] > 1.0 && lz4[0] < 0.8 && zstd[0] < lz4[0], "{none:?} {lz4:?} {zstd:?}");
     assert!(lz4[1] >= 1.0 && zstd[1] >= 1.0, "{lz4:?} {zstd:?}");
 }
@@ -206,10 +206,10 @@ fn the_list_has_each_workload_with_its_forms() {
     let list = Command::new(env!("CARGO_BIN_EXE_palisade-bench")).args(["list", "--json"]).output();
     let text = String::from_utf8(list.unwrap().stdout).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), Workload::ALL.len());
-    for (line, workload) in lines.iter().zip(Workload::ALL) {
+    assert_eq!(lines.len(), Workload::all().len());
+    for (line, workload) in lines.iter().zip(Workload::all()) {
         assert_eq!(line["workload"], workload.name());
-        let names: Vec<String> = workload.forms().iter().map(|form| form.name()).collect();
+        let names: Vec<String> = workload.forms().iter().map(|form| form.option()).collect();
         assert_eq!(line["form_names"], serde_json::json!(names));
         assert_eq!(line["streams"], serde_json::json!(workload.default_streams()));
         assert_eq!(line["shards"], serde_json::json!(workload.default_shards()));
@@ -219,7 +219,7 @@ fn the_list_has_each_workload_with_its_forms() {
 #[test]
 fn the_document_has_each_workload() {
     let document = include_str!("../../../BENCHMARKS.md");
-    for workload in Workload::ALL {
+    for workload in Workload::all() {
         let is_named = |line: &str| {
             let first = line.split('|').nth(1).unwrap_or_default();
             first.contains(&format!("`{}`", workload.name()))
@@ -230,10 +230,10 @@ fn the_document_has_each_workload() {
 
 #[test]
 fn a_contender_without_the_workload_or_the_form_refuses() {
-    let plan = Plan::at("unused".as_ref(), 1, 8);
-    assert!(WAKE.create(Workload::Append, &plan).is_err());
-    let unsynced = Plan { form: Form::Unsynced(1 << 20), ..plan };
-    let refusal = HEAP.fill(Workload::Recover, &unsynced).err().unwrap();
+    assert!(Plan::new(WAKE, Workload::Append).create().is_err());
+    let unsynced = form(Workload::Recover, "1-MiB-unsynced");
+    let plan = Plan { form: unsynced, ..Plan::new(HEAP, Workload::Recover) };
+    let refusal = plan.fill().err().unwrap();
     assert!(refusal.to_string().contains("1 MiB unsynced"), "{refusal}");
 }
 
@@ -241,9 +241,9 @@ fn a_contender_without_the_workload_or_the_form_refuses() {
 #[test]
 fn walrus_is_measured_in_its_own_process_and_nowhere_else() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let plan = Plan::at(dir.path(), 1, 8);
     let walrus = contenders::find("walrus").unwrap();
-    let refusal = walrus.create(Workload::Append, &plan).err().unwrap();
+    let plan = Plan { dir: dir.path().into(), ..Plan::new(walrus, Workload::Append) };
+    let refusal = plan.create().err().unwrap();
     assert!(refusal.to_string().contains("WALRUS_DATA_DIR"), "{refusal}");
     let writing = ["append", "commit", "batch"].map(|workload| (workload, "walrus,naive"));
     let reading = ["scan", "recover", "reopen"].map(|workload| (workload, "walrus,wal-db"));

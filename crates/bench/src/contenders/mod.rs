@@ -5,18 +5,16 @@ mod palisade;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod raw;
-mod sharded;
 mod streams;
 mod wake;
 
-use crate::contender::Contender;
+use crate::Contender;
 
 pub use self::naive::NAIVE;
 pub(crate) use self::palisade::lsns;
 pub use self::palisade::{HEAP, PALISADE};
 pub use self::raw::RAW;
-pub use self::sharded::SHARDED;
-pub use self::streams::STREAMS;
+pub use self::streams::{SHARDED, STREAMS};
 pub use self::wake::WAKE;
 
 const OWN: &[Contender] = &[PALISADE, palisade::MEMORY, HEAP, NAIVE, RAW, WAKE, STREAMS, SHARDED];

@@ -4,16 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 
-use crate::contender::{Contender, NO_ATOMIC, lacks_reading};
-use crate::log::{End, Log, Opening};
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::team::lock;
-use crate::workload::Workload;
+use crate::contender::{NO_ATOMIC, lacks_reading};
+use crate::{Contender, Log, Plan, Tally, Workload, lock};
 
 /// A mutex and a growing file, one sync per commit.
 pub const NAIVE: Contender = Contender {
@@ -22,7 +17,7 @@ pub const NAIVE: Contender = Contender {
         Workload::Atomic => Some(NO_ATOMIC),
         other => lacks_reading(other),
     },
-    create: |_, plan| Ok(Box::new(Naive::create(plan)?)),
+    open: |plan| Ok(Box::new(Naive::open(plan)?)),
     ..Contender::BASE
 };
 
@@ -31,67 +26,58 @@ pub const NAIVE: Contender = Contender {
 /// `append` is one `write` and survives a process kill; `commit` is one `write` and one
 /// `fdatasync`, both under the lock. There is no framing and no checksum, so a reader could not
 /// recognise a torn record.
-#[derive(Debug)]
 struct Naive {
-    file: Mutex<File>,
+    tail: Mutex<Tail>,
     path: PathBuf,
     record_bytes: usize,
-    syncs: AtomicU64,
+}
+
+struct Tail {
+    file: File,
+    syncs: u64,
+}
+
+impl Tail {
+    fn sync(&mut self) -> Result<()> {
+        self.syncs += 1;
+        Ok(self.file.sync_data()?)
+    }
 }
 
 impl Naive {
-    fn create(plan: &Plan) -> Result<Naive> {
-        let path = plan.dir.join("log");
-        let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
-        Ok(Naive {
-            file: Mutex::new(file),
-            path,
-            record_bytes: plan.record_bytes,
-            syncs: AtomicU64::new(0),
-        })
-    }
-
-    fn sync_file(&self, file: &File) -> Result<()> {
-        file.sync_data()?;
-        // Relaxed: a counter, it orders nothing.
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    fn open(plan: &Plan) -> Result<Naive> {
+        let (path, record_bytes) = (plan.folder(), plan.record_bytes);
+        let file = OpenOptions::new().append(true).create(true).open(&path)?;
+        Ok(Naive { tail: Mutex::new(Tail { file, syncs: 0 }), path, record_bytes })
     }
 }
 
 impl Log for Naive {
-    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
-        for _ in 0..count {
-            lock(&self.file).write_all(record)?;
-        }
-        Ok(())
+    fn append(&self, _thread: usize, record: &[u8]) -> Result<()> {
+        Ok(lock(&self.tail).file.write_all(record)?)
     }
 
     fn commit(&self, _thread: usize, record: &[u8]) -> Result<()> {
-        let mut file = lock(&self.file);
-        file.write_all(record)?;
-        self.sync_file(&file)
+        let mut tail = lock(&self.tail);
+        tail.file.write_all(record)?;
+        tail.sync()
     }
 
     fn sync(&self) -> Result<()> {
-        self.sync_file(&lock(&self.file))
+        lock(&self.tail).sync()
     }
 
-    fn trim(&self) -> Result<()> {
-        Ok(lock(&self.file).set_len(0)?)
+    fn trim(&mut self) -> Result<()> {
+        Ok(lock(&self.tail).file.set_len(0)?)
     }
 
     fn syncs(&self) -> Option<u64> {
-        Some(self.syncs.load(Ordering::Relaxed))
+        Some(lock(&self.tail).syncs)
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
         let bytes = io::copy(&mut File::open(&self.path)?, &mut io::sink())?;
         tally.count(bytes / self.record_bytes as u64, bytes);
         Ok(())
-    }
-
-    fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
-        Ok(Some(Box::new(move || Ok(self))))
     }
 }

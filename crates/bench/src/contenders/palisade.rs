@@ -4,31 +4,26 @@
 //! on files. Options are the defaults but for what the form of a workload asks for. In workloads of
 //! streams it is the measure of what streams cost: all streams are this one log.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context, Result, ensure};
 use palisade::{BufferKind, Lsn, Lz4, MemStore, Options, Verify, Wal, Zstd, framed_bytes};
 
-use crate::contender::{Contender, NO_SHARDS, NO_STREAMS};
-use crate::form::{Compression, Form};
-use crate::image::write_garbage;
-use crate::log::{End, Log, Opening};
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::workload::Workload;
+use crate::contender::lacks_streams_and_shards;
+use crate::folder::write_garbage;
+use crate::{Compression, Contender, End, Log, Opening, Plan, Tally, Workload};
 
 /// Palisade on files, with its defaults.
 pub const PALISADE: Contender = Contender {
     name: "palisade",
     version: Some(env!("CARGO_PKG_VERSION")),
     lacks: |workload| match workload {
-        Workload::StreamsOpen | Workload::StreamsTruncate | Workload::StreamsSlow => {
-            Some(NO_STREAMS)
-        }
-        workload if workload.has_shards() => Some(NO_SHARDS),
-        _ => None,
+        Workload::StreamsAppend
+        | Workload::StreamsOwn
+        | Workload::StreamsCommit
+        | Workload::StreamsBatch
+        | Workload::StreamsScan => None,
+        other => lacks_streams_and_shards(other),
     },
-    create: |workload, plan| Ok(Box::new(PalisadeLog::create(Medium::Files, workload, plan)?)),
+    open: |plan| on_files(plan, options(plan)),
     ..Contender::BASE
 };
 
@@ -43,31 +38,19 @@ pub(super) const MEMORY: Contender = Contender {
         | Workload::Release
         | Workload::Opens
         | Workload::Suffix => Some("it has no files"),
-        workload if workload.has_streams() => Some(NO_STREAMS),
-        workload if workload.has_shards() => Some(NO_SHARDS),
-        _ => None,
+        other => lacks_streams_and_shards(other),
     },
-    lacks_form: |form| match form {
-        Form::Torn(_) | Form::Unsynced(_) => Some("it has no files"),
-        _ => None,
-    },
-    create: |workload, plan| Ok(Box::new(PalisadeLog::create(Medium::Memory, workload, plan)?)),
+    lacks_form: |form| (form.torn_bytes + form.unsynced_bytes > 0).then_some("it has no files"),
+    open: |plan| in_memory(MemStore::new(segment_bytes(plan)), options(plan)),
     ..PALISADE
 };
 
 /// Palisade on files, with its buffer on the heap: appends do not survive a kill.
 pub const HEAP: Contender = Contender {
     name: "palisade-heap",
-    lacks: |workload| match workload {
-        workload if workload.has_streams() => Some(NO_STREAMS),
-        workload if workload.has_shards() => Some(NO_SHARDS),
-        _ => None,
-    },
-    lacks_form: |form| match form {
-        Form::Unsynced(_) => Some("its appends do not survive a kill"),
-        _ => None,
-    },
-    create: |workload, plan| Ok(Box::new(PalisadeLog::create(Medium::Heap, workload, plan)?)),
+    lacks: lacks_streams_and_shards,
+    lacks_form: |form| (form.unsynced_bytes > 0).then_some("its appends do not survive a kill"),
+    open: |plan| on_files(plan, options(plan).buffer(BufferKind::Heap)),
     ..PALISADE
 };
 
@@ -76,91 +59,58 @@ const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Sizes of segments are multiples of it; a segment's header takes as much (docs/format.md).
 const BLOCK_BYTES: u64 = 4096;
 
-#[derive(Clone, Copy, Debug)]
-enum Medium {
-    Files,
-    Heap,
-    Memory,
-}
-
-#[derive(Debug)]
 struct PalisadeLog {
     wal: Wal,
-    place: Place,
-    segment_bytes: u64,
+    /// What opens a log in memory again.
+    memory: Option<(MemStore, Options)>,
     /// Where each record is, if they are to be read one by one.
     lsns: Vec<Lsn>,
 }
 
-#[derive(Debug)]
-enum Place {
-    Folder(PathBuf, Options),
-    Memory(MemStore, Options),
+fn on_files(plan: &Plan, options: Options) -> Result<Box<dyn Log>> {
+    let wal = options.open(plan.folder())?;
+    Ok(Box::new(PalisadeLog { wal, memory: None, lsns: Vec::new() }))
 }
 
-impl PalisadeLog {
-    /// Makes an empty log in a subfolder of the plan's folder, or in memory.
-    fn create(medium: Medium, workload: Workload, plan: &Plan) -> Result<PalisadeLog> {
-        let segment_bytes = segment_bytes(workload, plan);
-        let options = Options::new().segment_bytes(segment_bytes);
-        let options = match plan.form {
-            Form::Policy(policy) => options.sync_policy(policy),
-            Form::RawSegment(_) => options.zero_fill(false),
-            Form::FullCheck => options.verify(Verify::Full),
-            Form::Coded(Compression::Lz4, _) => options.codec(Lz4::new()),
-            Form::Coded(Compression::Zstd, _) => options.codec(Zstd::new()),
-            _ => options,
-        };
-        let folder = plan.dir.join("log");
-        let place = match medium {
-            Medium::Files => Place::Folder(folder, options),
-            Medium::Heap => Place::Folder(folder, options.buffer(BufferKind::Heap)),
-            Medium::Memory => Place::Memory(MemStore::new(segment_bytes), options),
-        };
-        PalisadeLog::open(place, segment_bytes)
-    }
+fn in_memory(store: MemStore, options: Options) -> Result<Box<dyn Log>> {
+    let wal = Wal::with_store(store.clone(), options.clone())?;
+    Ok(Box::new(PalisadeLog { wal, memory: Some((store, options)), lsns: Vec::new() }))
+}
 
-    fn open(place: Place, segment_bytes: u64) -> Result<PalisadeLog> {
-        let wal = match &place {
-            Place::Folder(path, options) => options.open(path)?,
-            Place::Memory(store, options) => Wal::with_store(store.clone(), options.clone())?,
-        };
-        Ok(PalisadeLog { wal, place, segment_bytes, lsns: Vec::new() })
+fn options(plan: &Plan) -> Options {
+    let options = Options::new()
+        .segment_bytes(segment_bytes(plan))
+        .sync_policy(plan.form.policy)
+        .zero_fill(plan.form.zero_fill)
+        .verify(if plan.form.full_check { Verify::Full } else { Verify::default() });
+    match plan.form.compression {
+        Compression::None => options,
+        Compression::Lz4 => options.codec(Lz4::new()),
+        Compression::Zstd => options.codec(Zstd::new()),
     }
 }
 
 /// Returns the bytes of a segment: what the workload or its form asks for, or the default.
-pub(super) fn segment_bytes(workload: Workload, plan: &Plan) -> u64 {
-    if let Form::Segment(bytes) | Form::RawSegment(bytes) = plan.form {
-        return bytes;
-    }
-    match plan.segment_bytes(workload, framed_bytes(plan.record_bytes)) {
+pub(super) fn segment_bytes(plan: &Plan) -> u64 {
+    match plan.segment_bytes(framed_bytes(plan.record_bytes)) {
         Some(bytes) => bytes.next_multiple_of(BLOCK_BYTES).max(LEAST_SEGMENT_BYTES),
         None => SEGMENT_BYTES,
     }
 }
 
 impl Log for PalisadeLog {
-    fn wal(&self) -> Option<&Wal> {
-        Some(&self.wal)
+    fn wal(&self) -> Result<&Wal> {
+        Ok(&self.wal)
     }
 
-    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
-        for _ in 0..count {
-            let _ticket = self.wal.append(record)?;
-        }
+    fn append(&self, _thread: usize, record: &[u8]) -> Result<()> {
+        let _ticket = self.wal.append(record)?;
         Ok(())
     }
 
     fn commit(&self, _thread: usize, record: &[u8]) -> Result<()> {
         self.wal.commit(record)?;
         Ok(())
-    }
-
-    fn batch(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        let Some(before_the_last) = count.checked_sub(1) else { return Ok(()) };
-        self.append(thread, record, before_the_last)?;
-        self.commit(thread, record)
     }
 
     fn atomic(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
@@ -172,15 +122,12 @@ impl Log for PalisadeLog {
         Ok(self.wal.sync()?)
     }
 
-    fn trim(&self) -> Result<()> {
+    fn trim(&mut self) -> Result<()> {
         Ok(self.wal.truncate_before(self.wal.reserved_lsn())?)
     }
 
     fn syncs(&self) -> Option<u64> {
-        match self.place {
-            Place::Folder(..) => Some(self.wal.stats().syncs),
-            Place::Memory(..) => None,
-        }
+        self.memory.is_none().then(|| self.wal.stats().syncs)
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
@@ -202,24 +149,19 @@ impl Log for PalisadeLog {
         Ok(())
     }
 
-    fn size(&self) -> Option<(u64, u64)> {
-        let bytes = self.wal.reserved_lsn().bytes_since(self.wal.head_lsn());
-        Some((bytes, self.wal.recovery_report().segments))
-    }
-
-    fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let PalisadeLog { wal, place, segment_bytes, .. } = *self;
+    fn end(self: Box<Self>, plan: &Plan, end: End) -> Result<Option<Opening>> {
+        let PalisadeLog { wal, memory, .. } = *self;
         let end_lsn = wal.reserved_lsn();
         match end {
             End::Closed => wal.close()?,
             // A copy of the folder has no log buffer, so a kill is shown by a drop: it leaves the
             // log unclean, the appended records in its segments, and the buffer's marks.
-            End::Dropped | End::Killed { .. } => drop(wal),
+            End::Dropped | End::Killed => drop(wal),
         }
-        if let (Place::Folder(folder, _), End::Killed { torn_bytes: bytes @ 1.. }) = (&place, end) {
-            tear(folder, end_lsn, segment_bytes, bytes)?;
+        if end == End::Killed && plan.form.torn_bytes > 0 {
+            tear(plan, end_lsn)?;
         }
-        Ok(Some(Box::new(move || Ok(Box::new(PalisadeLog::open(place, segment_bytes)?)))))
+        Ok(memory.map(|(store, options)| -> Opening { Box::new(|| in_memory(store, options)) }))
     }
 }
 
@@ -233,10 +175,12 @@ pub(crate) fn lsns(wal: &Wal) -> Result<Vec<Lsn>> {
     Ok(lsns)
 }
 
-fn tear(folder: &Path, end: Lsn, segment_bytes: u64, bytes: u64) -> Result<()> {
+/// Writes the garbage of the plan's form behind the last record.
+fn tear(plan: &Plan, end: Lsn) -> Result<()> {
+    let (segment_bytes, bytes) = (segment_bytes(plan), plan.form.torn_bytes);
     let in_segment = end.as_u64() % segment_bytes;
     let fits = in_segment + bytes <= segment_bytes;
     ensure!(fits, "{bytes} bytes of garbage do not fit behind the log: give fewer --records");
     let name = format!("segment-{:020}", end.segment(segment_bytes));
-    write_garbage(&folder.join(name), BLOCK_BYTES + in_segment, bytes)
+    write_garbage(&plan.folder().join(name), BLOCK_BYTES + in_segment, bytes)
 }

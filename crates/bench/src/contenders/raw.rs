@@ -9,12 +9,8 @@ use std::sync::Mutex;
 use anyhow::Result;
 use palisade::crc32c_append;
 
-use crate::contender::{Contender, lacks_reading};
-use crate::log::Log;
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::team::lock;
-use crate::workload::Workload;
+use crate::contender::lacks_reading;
+use crate::{Contender, Log, Plan, Tally, Workload, lock};
 
 /// The floor: the least that any contender has to do.
 pub const RAW: Contender = Contender {
@@ -27,11 +23,11 @@ pub const RAW: Contender = Contender {
     },
     // The file has one position.
     has_one_thread: |workload| workload != Workload::Append && workload != Workload::Scan,
-    create: |workload, plan| {
-        Ok(match workload {
+    open: |plan| {
+        Ok(match plan.workload {
             Workload::Append => Box::new(MemoryFloor::new(plan)),
             Workload::Scan => {
-                Box::new(ReadFloor { path: plan.dir.join("raw"), record_bytes: plan.record_bytes })
+                Box::new(ReadFloor { path: plan.folder(), record_bytes: plan.record_bytes })
             }
             _ => Box::new(FileFloor::create(plan)?),
         })
@@ -39,17 +35,15 @@ pub const RAW: Contender = Contender {
     ..Contender::BASE
 };
 
-/// More than a piece and the longest record together.
+/// More than the longest record.
 const FILE_BYTES: usize = 16 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 const RING_BYTES: usize = 16 << 20;
 const LEAST_RING_BYTES: usize = 1 << 20;
 
 /// `append`: each record is checksummed and copied into a ring of the thread's own.
-#[derive(Debug)]
 struct MemoryFloor(Vec<Mutex<Ring>>);
 
-#[derive(Debug)]
 struct Ring {
     bytes: Vec<u8>,
     at: usize,
@@ -77,7 +71,7 @@ impl Ring {
 }
 
 impl Log for MemoryFloor {
-    fn append(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
+    fn appends(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
         let mut ring = lock(&self.0[thread]);
         for _ in 0..count {
             ring.append(black_box(record));
@@ -88,14 +82,11 @@ impl Log for MemoryFloor {
 
 /// `commit` and `batch`: overwrites of a file that was written once before, from its beginning to
 /// its end and again, then `fdatasync`. Records of a batch are gathered into pieces of 1 MiB.
-#[derive(Debug)]
-struct FileFloor(Mutex<Tail>);
+struct FileFloor(Mutex<RawTail>);
 
-#[derive(Debug)]
-struct Tail {
-    file: File,
+struct RawTail {
+    file: BufWriter<File>,
     at: usize,
-    pending: Vec<u8>,
     syncs: u64,
 }
 
@@ -105,54 +96,30 @@ impl FileFloor {
         file.write_all(&vec![0; FILE_BYTES])?;
         file.sync_all()?;
         file.rewind()?;
-        let pending = Vec::with_capacity(PIECE_BYTES + plan.record_bytes);
-        Ok(FileFloor(Mutex::new(Tail { file, at: 0, pending, syncs: 0 })))
-    }
-}
-
-impl Tail {
-    fn append(&mut self, record: &[u8]) -> Result<()> {
-        self.pending.extend_from_slice(record);
-        if self.pending.len() >= PIECE_BYTES { self.write_pending() } else { Ok(()) }
-    }
-
-    fn write_pending(&mut self) -> Result<()> {
-        if self.at + self.pending.len() > FILE_BYTES {
-            self.file.rewind()?;
-            self.at = 0;
-        }
-        self.file.write_all(&self.pending)?;
-        self.at += self.pending.len();
-        self.pending.clear();
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        self.write_pending()?;
-        self.file.sync_data()?;
-        self.syncs += 1;
-        Ok(())
+        let file = BufWriter::with_capacity(PIECE_BYTES, file);
+        Ok(FileFloor(Mutex::new(RawTail { file, at: 0, syncs: 0 })))
     }
 }
 
 impl Log for FileFloor {
-    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
-        let mut tail = lock(&self.0);
-        (0..count).try_for_each(|_| tail.append(record))
-    }
-
-    fn commit(&self, _thread: usize, record: &[u8]) -> Result<()> {
-        let mut tail = lock(&self.0);
-        tail.append(record)?;
-        tail.sync()
-    }
-
-    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.batch(thread, record, count)
+    fn appends(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
+        let RawTail { file, at, .. } = &mut *lock(&self.0);
+        for _ in 0..count {
+            if *at + record.len() > FILE_BYTES {
+                file.rewind()?;
+                *at = 0;
+            }
+            file.write_all(record)?;
+            *at += record.len();
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        lock(&self.0).sync()
+        let tail = &mut *lock(&self.0);
+        tail.file.flush()?;
+        tail.syncs += 1;
+        Ok(tail.file.get_ref().sync_data()?)
     }
 
     fn syncs(&self) -> Option<u64> {
@@ -161,7 +128,6 @@ impl Log for FileFloor {
 }
 
 /// `scan`: a file of bare records is read in pieces of 1 MiB, each checksummed as a whole.
-#[derive(Debug)]
 struct ReadFloor {
     path: PathBuf,
     record_bytes: usize,

@@ -1,22 +1,35 @@
-//! Crate palisade-streams: many streams in one log of Palisade, with the options of `palisade`.
+//! Crate palisade-streams: many streams in one log of Palisade, and a set of shards on one disk.
+//!
+//! # Streams in one log
+//! The options are those of `palisade`.
 //!
 //! `append` survives a process kill, `commit` survives power loss. In workloads without streams
 //! each thread has a stream of its own, as with raft-engine, so order between threads is not kept.
 //! `batch` is appends and a wait for the last one; `atomic` is one batch of the crate. A scan is
 //! `range` over each stream, a single record `get`. Before a clean close the keeper ends what it
 //! has to do, so that the open finds the footers of all segments but the last one.
-
-use std::path::PathBuf;
+//!
+//! # A set of shards
+//! | call | after a kill | after power loss |
+//! |---|---|---|
+//! | `Stream::append` | kept | nothing |
+//! | `Batch::apply` | kept, whole | nothing |
+//! | `Sharded::checkpoint` | kept | kept, with all records that were appended before |
+//!
+//! A key is the name of a stream, and the stream lies in the shard of its name. The form `by key`
+//! looks the stream up for each append, `by handle` appends through a handle. A batch has one
+//! stream. A checkpoint has the next index of each stream.
+//!
+//! All shards together have a buffer of 16 MiB and segments of 256 MiB, but at most 64 MiB a
+//! segment, as one log has by default. The defaults are for one log on a disk.
 
 use anyhow::{Context, Result};
-use palisade_streams::{Options, Stream, Streams};
+use palisade_streams::{Options, Sharded, Stream, Streams};
 
 use super::palisade::segment_bytes;
-use crate::contender::Contender;
-use crate::log::{End, Log, Opening};
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::workload::Workload::{self, Append, Atomic, Batch, Commit, Get, Reopen, Scan};
+use crate::workload::Workload::{Append, Atomic, Batch, Commit, Get, Reopen, Scan};
+use crate::workloads::streams::BY_KEY;
+use crate::{Contender, End, Log, Opening, Plan, Tally};
 
 /// Streams in one log of Palisade.
 pub const STREAMS: Contender = Contender {
@@ -27,15 +40,12 @@ pub const STREAMS: Contender = Contender {
         workload if workload.has_streams() => None,
         _ => Some("only the log without streams is measured"),
     },
-    create: |workload, plan| Ok(Box::new(StreamsLog::create(workload, plan)?)),
+    open: |plan| Ok(Box::new(StreamsLog::open(plan)?)),
     ..Contender::BASE
 };
 
-#[derive(Debug)]
 struct StreamsLog {
     streams: Streams,
-    options: Options,
-    folder: PathBuf,
     /// Streams of the log.
     count: usize,
     /// Handles of all streams, in a log that was made and not opened.
@@ -43,17 +53,13 @@ struct StreamsLog {
 }
 
 impl StreamsLog {
-    fn create(workload: Workload, plan: &Plan) -> Result<StreamsLog> {
-        let log = palisade::Options::new().segment_bytes(segment_bytes(workload, plan));
-        let options = Options::new().log(log);
-        let mut log = StreamsLog::open(options, plan.dir.join("log"), plan.streams)?;
-        log.handles = log.streams.create_many((0..plan.streams).map(name))?;
-        Ok(log)
-    }
-
-    fn open(options: Options, folder: PathBuf, count: usize) -> Result<StreamsLog> {
-        let streams = options.open(&folder)?;
-        Ok(StreamsLog { streams, options, folder, count, handles: Vec::new() })
+    fn open(plan: &Plan) -> Result<StreamsLog> {
+        let is_new = !plan.folder().exists();
+        let log = palisade::Options::new().segment_bytes(segment_bytes(plan));
+        let streams = Options::new().log(log).open(plan.folder())?;
+        let names = (0..plan.streams).map(name);
+        let handles = if is_new { streams.create_many(names)? } else { Vec::new() };
+        Ok(StreamsLog { streams, count: plan.streams, handles })
     }
 
     fn handle(&self, stream: usize) -> Result<&Stream> {
@@ -73,27 +79,22 @@ pub(super) fn name(number: usize) -> String {
 }
 
 impl Log for StreamsLog {
-    fn streams(&self) -> Option<&Streams> {
-        Some(&self.streams)
+    fn wal(&self) -> Result<&palisade::Wal> {
+        Ok(self.streams.log())
     }
 
-    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        let stream = self.handle(stream)?;
-        for _ in 0..count {
-            let _ticket = stream.append(record)?;
-        }
+    fn streams(&self) -> Result<&Streams> {
+        Ok(&self.streams)
+    }
+
+    fn append(&self, stream: usize, record: &[u8]) -> Result<()> {
+        let _ticket = self.handle(stream)?.append(record)?;
         Ok(())
     }
 
     fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
         self.handle(stream)?.commit(record)?;
         Ok(())
-    }
-
-    fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        let Some(before_the_last) = count.checked_sub(1) else { return Ok(()) };
-        self.append(stream, record, before_the_last)?;
-        self.commit(stream, record)
     }
 
     fn atomic(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
@@ -103,7 +104,7 @@ impl Log for StreamsLog {
         Ok(())
     }
 
-    fn trim(&self) -> Result<()> {
+    fn trim(&mut self) -> Result<()> {
         (0..self.count).try_for_each(|stream| self.truncate(stream))?;
         self.maintain()
     }
@@ -112,10 +113,6 @@ impl Log for StreamsLog {
         let stream = self.handle(stream)?;
         stream.truncate_before(stream.next_index()?)?;
         Ok(())
-    }
-
-    fn syncs(&self) -> Option<u64> {
-        Some(self.streams.log().stats().syncs)
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
@@ -134,21 +131,120 @@ impl Log for StreamsLog {
         Ok(())
     }
 
-    fn size(&self) -> Option<(u64, u64)> {
-        let log = self.streams.log();
-        let bytes = log.reserved_lsn().bytes_since(log.head_lsn());
-        Some((bytes, log.recovery_report().segments))
-    }
-
-    fn end(mut self: Box<Self>, end: End) -> Result<Option<Opening>> {
+    fn end(mut self: Box<Self>, _plan: &Plan, end: End) -> Result<Option<Opening>> {
         // Each handle keeps the log open.
         self.handles.clear();
         if end == End::Closed {
             self.maintain()?;
             self.streams.close()?;
         }
-        let StreamsLog { streams, options, folder, count, .. } = *self;
-        drop(streams);
-        Ok(Some(Box::new(move || Ok(Box::new(StreamsLog::open(options, folder, count)?)))))
+        Ok(None)
+    }
+}
+
+/// Streams in a set of shards.
+pub const SHARDED: Contender = Contender {
+    name: "palisade-sharded",
+    version: Some(env!("CARGO_PKG_VERSION")),
+    lacks: |workload| (!workload.has_shards()).then_some("only sets of shards are measured"),
+    open: |plan| Ok(Box::new(Set::open(plan)?)),
+    ..Contender::BASE
+};
+
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Segments that a set has in the place of one for each shard.
+const SEGMENTS: u64 = 4;
+const BUFFER_BYTES: usize = 16 << 20;
+const LEAST_BUFFER_BYTES: usize = 256 << 10;
+
+struct Set {
+    sharded: Sharded,
+    keys: Vec<String>,
+    is_by_key: bool,
+    /// Handles of all streams, in a set that was made and not opened.
+    handles: Vec<Stream>,
+}
+
+impl Set {
+    fn open(plan: &Plan) -> Result<Set> {
+        let shards = plan.shards.next_power_of_two();
+        let log = palisade::Options::new()
+            .segment_bytes((SEGMENTS * SEGMENT_BYTES / shards as u64).min(SEGMENT_BYTES))
+            .buffer_bytes((BUFFER_BYTES / shards).max(LEAST_BUFFER_BYTES));
+        let folder_of = |shard| plan.dir.join(format!("shard-{shard}"));
+        let folders: Vec<_> = (0..plan.shards).map(folder_of).collect();
+        let is_new = !folders[0].exists();
+        let sharded = Sharded::open(&folders, &Options::new().log(log))?;
+        let keys: Vec<String> = (0..plan.streams).map(name).collect();
+        let handles = if is_new { sharded.create_many(&keys)? } else { Vec::new() };
+        Ok(Set { sharded, keys, is_by_key: plan.form == BY_KEY, handles })
+    }
+
+    fn handle(&self, stream: usize) -> Result<&Stream> {
+        self.handles.get(stream).context("there is no such stream")
+    }
+}
+
+impl Log for Set {
+    fn append(&self, stream: usize, record: &[u8]) -> Result<()> {
+        if self.is_by_key {
+            drop(self.sharded.stream(&self.keys[stream])?.append(record)?);
+        } else {
+            drop(self.handle(stream)?.append(record)?);
+        }
+        Ok(())
+    }
+
+    fn append_batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        let handle = self.handle(stream)?;
+        let batch = self.sharded.batch(&self.keys[stream]);
+        (0..count).fold(batch, |batch, _| batch.append(handle, record)).apply()?;
+        Ok(())
+    }
+
+    fn checkpoint(&self, name: &str) -> Result<()> {
+        self.sharded.checkpoint(name)?;
+        Ok(())
+    }
+
+    fn load_checkpoint(&self, name: &str) -> Result<u64> {
+        Ok(self.sharded.load(name)?.iter().map(|(_, next)| next).sum())
+    }
+
+    fn prune_checkpoints(&self) -> Result<()> {
+        self.sharded.prune(1)?;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.sharded.sync()?)
+    }
+
+    fn trim(&mut self) -> Result<()> {
+        for stream in &self.handles {
+            stream.truncate_before(stream.next_index()?)?;
+        }
+        while self.sharded.maintain()? {}
+        Ok(())
+    }
+
+    fn syncs(&self) -> Option<u64> {
+        Some(self.sharded.shards().iter().map(|shard| shard.log().stats().syncs).sum())
+    }
+
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
+        for key in &self.keys {
+            for entry in self.sharded.stream(key)?.range(..)? {
+                tally.take(entry?.data());
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self: Box<Self>, _plan: &Plan, end: End) -> Result<Option<Opening>> {
+        if end == End::Closed {
+            self.sharded.close()?;
+        }
+        Ok(None)
     }
 }

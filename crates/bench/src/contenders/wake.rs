@@ -2,15 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, Thread};
 
 use anyhow::Result;
 
-use crate::contender::Contender;
-use crate::log::Log;
-use crate::plan::Plan;
-use crate::team::lock;
-use crate::workload::Workload;
+use crate::{Contender, Log, Plan, Workload, lock};
 
 /// The floor of waking: n parked threads woken by one, no disk.
 pub const WAKE: Contender = Contender {
@@ -20,7 +16,7 @@ pub const WAKE: Contender = Contender {
         (!matches!(workload, Workload::Commit | Workload::OpenLoop))
             .then_some("it has no log, only waiters")
     },
-    create: |_, plan| Ok(Box::new(WakeFloor::start(plan))),
+    open: |plan| Ok(Box::new(WakeFloor::start(plan))),
     ..Contender::BASE
 };
 
@@ -28,20 +24,19 @@ pub const WAKE: Contender = Contender {
 ///
 /// It bounds any log whose committers wait for a leader: it has the same parking, waking and
 /// returning, and nothing else.
-#[derive(Debug)]
 struct WakeFloor {
     shared: Arc<Shared>,
-    waker: Option<JoinHandle<()>>,
+    waker: Thread,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     slots: Vec<Slot>,
     is_idle: AtomicBool,
     is_over: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Slot {
     is_waiting: AtomicBool,
     thread: Mutex<Option<Thread>>,
@@ -51,11 +46,9 @@ impl WakeFloor {
     fn start(plan: &Plan) -> WakeFloor {
         let slots = (0..plan.threads).map(|_| Slot::default()).collect();
         let shared = Arc::new(Shared { slots, ..Shared::default() });
-        let waker = thread::spawn({
-            let shared = Arc::clone(&shared);
-            move || shared.wake_until_over()
-        });
-        WakeFloor { shared, waker: Some(waker) }
+        let of_waker = Arc::clone(&shared);
+        let waker = thread::spawn(move || of_waker.wake_until_over()).thread().clone();
+        WakeFloor { shared, waker }
     }
 }
 
@@ -83,49 +76,35 @@ impl Slot {
             return false;
         }
         let thread = lock(&self.thread).take();
-        // Release: pairs with the Acquire in `wait`; the slot is the committer's again.
+        // Release: pairs with the Acquire in `commit`; the slot is the committer's again.
         self.is_waiting.store(false, Ordering::Release);
         if let Some(thread) = thread {
             thread.unpark();
         }
         true
     }
-
-    fn announce(&self) {
-        *lock(&self.thread) = Some(thread::current());
-        self.is_waiting.store(true, Ordering::SeqCst);
-    }
-
-    fn wait(&self) {
-        // Acquire: pairs with the Release in `wake`.
-        while self.is_waiting.load(Ordering::Acquire) {
-            thread::park();
-        }
-    }
 }
 
 impl Log for WakeFloor {
     fn commit(&self, thread: usize, _record: &[u8]) -> Result<()> {
         let slot = &self.shared.slots[thread];
-        slot.announce();
-        if self.shared.is_idle.load(Ordering::SeqCst)
-            && let Some(waker) = &self.waker
-        {
-            waker.thread().unpark();
+        *lock(&slot.thread) = Some(thread::current());
+        slot.is_waiting.store(true, Ordering::SeqCst);
+        if self.shared.is_idle.load(Ordering::SeqCst) {
+            self.waker.unpark();
         }
-        slot.wait();
+        // Acquire: pairs with the Release in `wake`.
+        while slot.is_waiting.load(Ordering::Acquire) {
+            thread::park();
+        }
         Ok(())
     }
 }
 
 impl Drop for WakeFloor {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `wake_until_over`.
+        // Release: pairs with the Acquire in `wake_until_over`. The waker's thread ends by itself.
         self.shared.is_over.store(true, Ordering::Release);
-        if let Some(waker) = self.waker.take() {
-            waker.thread().unpark();
-            // A panic of the waker has been printed by itself; there is nothing to add here.
-            let _ = waker.join();
-        }
+        self.waker.unpark();
     }
 }

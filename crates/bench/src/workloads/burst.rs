@@ -3,19 +3,14 @@
 //! The clock stands still between bursts. So a round can last as long as it likes, no contender
 //! fills the disk or the page cache, and none pays for another contender's write-back.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::latency::Latencies;
-use crate::log::{End, Log};
-use crate::measurement::{Kept, Measurement};
-use crate::plan::{BURST_BYTES, Plan};
-use crate::random::Random;
-use crate::tally::Tally;
-use crate::team::{lock, together};
+use crate::{BURST_BYTES, End, Kept, Latencies, Log, Measurement, Plan, Random, Tally, together};
 
 /// In `append` one call in this many is timed, because the clock costs as much as the call.
 pub(super) const APPENDS_A_STEP: u32 = 64;
@@ -39,7 +34,7 @@ pub(super) struct Worker<'a> {
     pub(super) record: &'a [u8],
     /// For choices that each thread makes by itself.
     pub(super) random: Random,
-    pub(super) latencies: &'a mut Latencies,
+    pub(super) latencies: Latencies,
     turns: &'a Turns,
 }
 
@@ -81,27 +76,33 @@ impl Worker<'_> {
     }
 }
 
-/// Measures `log` for one round; each step appends `count` records and times the last one.
-pub(super) fn appends(log: Box<dyn Log>, plan: &Plan, count: u32) -> Result<Measurement> {
-    measure(log, plan, count, |worker| {
-        worker.log.append(worker.thread, worker.record, count - 1)?;
-        worker.time(|log, thread, record| log.append(thread, record, 1))
+/// Measures a new log for one round; each step appends `count` records and times the last one.
+pub(super) fn appends(plan: &Plan, count: u32) -> Result<Measurement> {
+    measure(plan, count, |worker| {
+        worker.log.appends(worker.thread, worker.record, count - 1)?;
+        worker.time(|log, thread, record| log.appends(thread, record, 1))
     })
 }
 
-/// Measures `log` for one round; each step appends `records_a_step` records.
+/// Measures a new log for one round; each step appends `records_a_step` records.
 pub(super) fn measure(
-    log: Box<dyn Log>,
     plan: &Plan,
     records_a_step: u32,
     step: impl Fn(&mut Worker<'_>) -> Result<()> + Sync,
 ) -> Result<Measurement> {
     let work = in_steps(records_a_step, step);
-    Round { plan, records_a_turn: records_a_step, work: &work }.run(log)
+    Round { plan, records_a_turn: records_a_step, work: &work }.run()
+}
+
+/// Lets each thread commit without a pause for a while, and empties the log. Returns how many
+/// commits a second it took.
+pub(super) fn commit_for_a_while(log: &mut dyn Log, plan: &Plan) -> Result<f64> {
+    let work = in_steps(1, |worker| worker.log.commit(worker.thread, worker.record));
+    Round { plan, records_a_turn: 1, work: &work }.warm_up(log)
 }
 
 /// Returns work that calls `step` once a turn and counts `records_a_step` records for it.
-pub(super) fn in_steps(
+fn in_steps(
     records_a_step: u32,
     step: impl Fn(&mut Worker<'_>) -> Result<()> + Sync,
 ) -> impl Fn(&mut Worker<'_>) -> Result<u64> + Sync {
@@ -122,113 +123,107 @@ pub(super) struct Round<'a> {
     pub(super) work: Work<'a>,
 }
 
+/// What the threads did in one burst.
 #[derive(Default)]
-struct Sum {
+struct Burst {
     elapsed: Duration,
     records: u64,
-    last_burst: u64,
     latencies: Latencies,
-    /// Syncs during the bursts, those of trims left out.
-    syncs: Option<u64>,
 }
 
 impl Round<'_> {
     /// Works for a while, empties the log, and returns how many records a second it took.
-    pub(super) fn warm_up(&self, log: &dyn Log) -> Result<f64> {
-        let recorders = self.recorders();
-        let limit = LONGEST_WARM_UP.min(self.plan.time);
-        let (elapsed, records) = self.burst(log, limit, &recorders)?;
+    pub(super) fn warm_up(&self, log: &mut dyn Log) -> Result<f64> {
+        let burst = self.burst(log, LONGEST_WARM_UP.min(self.plan.time))?;
         log.trim()?;
-        Ok(records as f64 / elapsed.as_secs_f64())
+        Ok(burst.records as f64 / burst.elapsed.as_secs_f64())
     }
 
-    /// Measures a log after a warm-up.
-    pub(super) fn run(&self, log: Box<dyn Log>) -> Result<Measurement> {
-        self.warm_up(&*log)?;
+    /// Measures a new log after a warm-up.
+    pub(super) fn run(&self) -> Result<Measurement> {
+        let mut log = self.plan.create()?;
+        self.warm_up(&mut *log)?;
         self.measure(log)
     }
 
-    /// Measures a log that has been worked with and is empty.
-    pub(super) fn measure(&self, log: Box<dyn Log>) -> Result<Measurement> {
-        let Sum { elapsed, records, last_burst, latencies, syncs } = self.bursts(&*log)?;
-        let read_back = read_back(log)?;
-        let seconds = elapsed.as_secs_f64();
-        let per_sync = |syncs| records as f64 / syncs as f64;
+    /// Measures a log that has been worked with and is empty: runs bursts until the time is over.
+    /// No trim follows the last one.
+    pub(super) fn measure(&self, mut log: Box<dyn Log>) -> Result<Measurement> {
+        let round_end = Instant::now() + self.plan.time * WALL_PER_TIMED;
+        let mut sum = Burst::default();
+        // Those of trims are left out.
+        let mut syncs = log.syncs().map(|_| 0);
+        let acknowledged = loop {
+            let before = log.syncs();
+            let burst = self.burst(&*log, self.plan.time.saturating_sub(sum.elapsed))?;
+            sum.elapsed += burst.elapsed;
+            sum.records += burst.records;
+            sum.latencies.merge(&burst.latencies);
+            syncs = syncs.zip(log.syncs()).zip(before).map(|((sum, now), then)| sum + now - then);
+            if sum.elapsed >= self.plan.time || Instant::now() >= round_end {
+                break burst.records;
+            }
+            log.trim()?;
+        };
+        let (records, seconds) = (sum.records as f64, sum.elapsed.as_secs_f64());
         Ok(Measurement {
             syncs_per_s: syncs.map(|syncs| syncs as f64 / seconds),
-            records_per_sync: syncs.filter(|&syncs| syncs > 0).map(per_sync),
-            kept: read_back.map(|read_back| Kept { acknowledged: last_burst, read_back }),
-            ..Measurement::of_round(records as f64 / seconds, &latencies)
+            records_per_sync: syncs.filter(|&syncs| syncs > 0).map(|syncs| records / syncs as f64),
+            kept: read_back(self.plan, log, acknowledged)?,
+            ..Measurement::of_round(records / seconds, &sum.latencies)
         })
     }
 
-    /// Runs bursts until the time is over. No trim follows the last one.
-    fn bursts(&self, log: &dyn Log) -> Result<Sum> {
-        let recorders = self.recorders();
-        let round_end = Instant::now() + self.plan.time * WALL_PER_TIMED;
-        let mut sum = Sum { syncs: log.syncs().map(|_| 0), ..Sum::default() };
-        loop {
-            let left = self.plan.time.saturating_sub(sum.elapsed);
-            let before = log.syncs();
-            let (elapsed, records) = self.burst(log, left, &recorders)?;
-            sum.elapsed += elapsed;
-            sum.records += records;
-            sum.last_burst = records;
-            let syncs = log.syncs().zip(before).map(|(after, before)| after - before);
-            sum.syncs = sum.syncs.zip(syncs).map(|(sum, syncs)| sum + syncs);
-            if sum.elapsed >= self.plan.time || Instant::now() >= round_end {
-                break;
-            }
-            log.trim()?;
-        }
-        for recorder in recorders {
-            sum.latencies.merge(&lock(&recorder));
-        }
-        Ok(sum)
-    }
-
     /// Runs turns until `limit` has passed or the burst's bytes are appended.
-    fn burst(
-        &self,
-        log: &dyn Log,
-        limit: Duration,
-        recorders: &[Mutex<Latencies>],
-    ) -> Result<(Duration, u64)> {
+    fn burst(&self, log: &dyn Log, limit: Duration) -> Result<Burst> {
         let turn_bytes = u64::from(self.records_a_turn) * self.plan.record_bytes as u64;
         let turns = (BURST_BYTES / turn_bytes.max(1)).max(self.plan.threads as u64);
         let (begin, taken) = (OnceLock::new(), AtomicU64::new(0));
         let turns = &Turns { begin, limit, taken, turns };
-        let (record, work) = (&*self.plan.record(), self.work);
-        let (elapsed, done) = together(self.plan.threads, |thread| -> Result<u64> {
-            let mut latencies = lock(&recorders[thread]);
+        let record = &*self.plan.record();
+        let (elapsed, done) = together(self.plan.threads, |thread| {
             let random = Random::new(SEED.wrapping_mul(2 * thread as u64 + 1));
-            work(&mut Worker { log, thread, record, random, latencies: &mut latencies, turns })
-        });
-        Ok((elapsed, done.into_iter().sum::<Result<u64>>()?))
-    }
-
-    fn recorders(&self) -> Vec<Mutex<Latencies>> {
-        (0..self.plan.threads).map(|_| Mutex::default()).collect()
+            let latencies = Latencies::default();
+            let mut worker = Worker { log, thread, record, random, latencies, turns };
+            let records = (self.work)(&mut worker)?;
+            Ok((records, worker.latencies))
+        })?;
+        let mut burst = Burst { elapsed, ..Burst::default() };
+        for (records, latencies) in done {
+            burst.records += records;
+            burst.latencies.merge(&latencies);
+        }
+        Ok(burst)
     }
 }
 
 /// Ends the log without a clean close, opens what is left, and counts its records; `None` for a
 /// floor, which keeps none.
-pub(super) fn read_back(log: Box<dyn Log>) -> Result<Option<u64>> {
-    let Some(opening) = log.end(End::Dropped)? else { return Ok(None) };
-    let log = opening()?;
-    // On a thread of its own: some contenders keep the block that a thread has read last.
-    let (_, counts) = together(1, |_| {
-        let mut tally = Tally::new();
-        log.scan(&mut tally).map(|()| tally.records())
-    });
-    counts.into_iter().next().transpose()
+pub(super) fn read_back(plan: &Plan, log: Box<dyn Log>, acknowledged: u64) -> Result<Option<Kept>> {
+    if plan.contender.is_floor {
+        return Ok(None);
+    }
+    let log = plan.end(log, End::Dropped)?()?;
+    Ok(Some(Kept { acknowledged, read_back: read(&*log, Tally::new())?.records }))
+}
+
+/// Gives all records of the log to the tally, on a thread of its own: some contenders keep the
+/// block that a thread has read last.
+pub(super) fn read<'a>(log: &dyn Log, tally: Tally<'a>) -> Result<Tally<'a>> {
+    thread::scope(|scope| {
+        let scan = scope.spawn(|| {
+            let mut tally = tally;
+            log.scan(&mut tally).map(|()| tally)
+        });
+        scan.join().expect("the reader panicked")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Opening;
+    use crate::contender::Contender;
+    use crate::workload::Workload;
 
     /// Acknowledges everything and keeps this many records.
     struct Forgetful(u64);
@@ -242,19 +237,17 @@ mod tests {
             tally.count(self.0, 0);
             Ok(())
         }
-
-        fn end(self: Box<Self>, _end: End) -> Result<Option<Opening>> {
-            Ok(Some(Box::new(move || Ok(self))))
-        }
     }
 
     fn measure_kept(kept: u64) -> Kept {
-        let mut plan = Plan::at("unused".as_ref(), 2, 256);
-        plan.time = Duration::from_millis(5);
-        let log = Box::new(Forgetful(kept));
+        let contender =
+            Contender { open: |plan| Ok(Box::new(Forgetful(plan.records))), ..Contender::BASE };
+        let time = Duration::from_millis(5);
+        let plan =
+            Plan { threads: 2, records: kept, time, ..Plan::new(contender, Workload::Commit) };
         let commit =
             |worker: &mut Worker<'_>| worker.time(|log, thread, record| log.commit(thread, record));
-        measure(log, &plan, 1, commit).unwrap().kept.unwrap()
+        measure(&plan, 1, commit).unwrap().kept.unwrap()
     }
 
     #[test]

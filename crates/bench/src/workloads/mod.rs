@@ -1,93 +1,117 @@
-//! How each workload is measured.
+//! How each workload is measured, and in which forms.
 
 mod burst;
-mod codec;
-mod get;
 mod open_loop;
-mod opens;
-mod range;
 mod raw_syncs;
-mod recover;
+mod read;
 mod release;
 mod rotation;
-mod scan;
-mod shards;
-mod streams;
-mod suffix;
+pub(crate) mod streams;
 mod tail;
 mod tasks;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use palisade::SyncPolicy;
 
-use crate::contender::Contender;
-use crate::form::Form;
-use crate::log::End;
-use crate::measurement::Measurement;
-use crate::plan::Plan;
-use crate::workload::Workload;
+use crate::{End, Form, Measurement, Plan, Workload};
+
+/// Policies that `policies` compares.
+const POLICIES: [Form; 4] = [
+    Form { policy: SyncPolicy::Always, ..Form::named("always") },
+    Form { policy: SyncPolicy::Interval(Duration::from_millis(1)), ..Form::named("every 1ms") },
+    Form { policy: SyncPolicy::Interval(Duration::from_millis(5)), ..Form::named("every 5ms") },
+    Form { policy: SyncPolicy::Os, ..Form::named("os") },
+];
+
+/// Bytes that are written before the syncs of `sync`.
+const DIRTY: [Form; 5] = [
+    Form { number: 0.0, ..Form::named("0 KiB dirty") },
+    Form { number: 4096.0, ..Form::named("4 KiB dirty") },
+    Form { number: 65_536.0, ..Form::named("64 KiB dirty") },
+    Form { number: 1_048_576.0, ..Form::named("1024 KiB dirty") },
+    Form { number: 10_485_760.0, ..Form::named("10240 KiB dirty") },
+];
+
+/// Returns the forms of a workload.
+pub(crate) fn forms(workload: Workload) -> &'static [Form] {
+    match workload {
+        Workload::Tasks => &tasks::FORMS,
+        Workload::OpenLoop => &open_loop::FORMS,
+        Workload::Recover => &read::LEFT,
+        Workload::Policies => &POLICIES,
+        Workload::Rotation => &rotation::FORMS,
+        Workload::Sync => &DIRTY,
+        Workload::Codec => &read::CODED,
+        Workload::Release => &release::FORMS,
+        Workload::Opens => &raw_syncs::STEPS,
+        Workload::Range => &read::RANGES,
+        Workload::Suffix => &raw_syncs::SUFFIXES,
+        Workload::Tail => &tail::FORMS,
+        Workload::StreamsTruncate => &streams::TRUNCATIONS,
+        Workload::ShardsAppend => &streams::ACCESSES,
+        Workload::ShardsCheckpoint => &streams::CHECKPOINTS,
+        _ => &[Form::PLAIN],
+    }
+}
 
 /// Measures one contender for one round.
 ///
 /// # Errors
 /// If the contender fails or lacks the workload.
-pub fn measure(workload: Workload, contender: &Contender, plan: &Plan) -> Result<Measurement> {
-    let create = || contender.create(workload, plan);
-    let fill = || contender.fill(workload, plan);
-    let torn_bytes = if let Form::Torn(bytes) = plan.form { bytes } else { 0 };
-    let dirty_bytes = if let Form::Dirty(bytes) = plan.form { bytes } else { 0 };
-    let dirty = dirty_bytes.div_ceil(plan.record_bytes as u64) as u32;
-    match workload {
-        Workload::Append | Workload::Policies | Workload::StreamsOwn => {
-            burst::appends(create()?, plan, appends_a_step(plan))
-        }
-        Workload::Commit | Workload::StreamsCommit => {
-            burst::measure(create()?, plan, 1, |worker| {
-                worker.time(|log, thread, record| log.commit(thread, record))
-            })
-        }
-        Workload::Batch | Workload::StreamsBatch => {
-            burst::measure(create()?, plan, plan.batch, |worker| {
-                worker.time(|log, thread, record| log.batch(thread, record, plan.batch))
-            })
-        }
-        Workload::Atomic => burst::measure(create()?, plan, plan.batch, |worker| {
+pub fn measure(plan: &Plan) -> Result<Measurement> {
+    match plan.workload {
+        Workload::Append | Workload::StreamsOwn => burst::appends(plan, burst::APPENDS_A_STEP),
+        Workload::Policies => burst::appends(plan, appends_a_step(plan.form.policy)),
+        Workload::Commit | Workload::StreamsCommit => burst::measure(plan, 1, |worker| {
+            worker.time(|log, thread, record| log.commit(thread, record))
+        }),
+        Workload::Batch | Workload::StreamsBatch => burst::measure(plan, plan.batch, |worker| {
+            worker.time(|log, thread, record| log.batch(thread, record, plan.batch))
+        }),
+        Workload::Atomic => burst::measure(plan, plan.batch, |worker| {
             worker.time(|log, thread, record| log.atomic(thread, record, plan.batch))
         }),
-        Workload::Tasks => tasks::measure(create()?, plan),
-        Workload::Scan => scan::measure(&*fill()?, plan),
-        Workload::Get => get::measure(fill()?, plan),
-        Workload::Recover => recover::measure(fill()?, plan, End::Killed { torn_bytes }),
-        Workload::Reopen => recover::measure(fill()?, plan, End::Closed),
-        Workload::Rotation => rotation::measure(create()?, plan),
-        // Only the sync is in the latency.
-        Workload::Sync => burst::measure(create()?, plan, dirty, |worker| {
-            worker.log.append(worker.thread, worker.record, dirty)?;
-            worker.time(|log, _, _| log.sync())
-        }),
-        Workload::OpenLoop => open_loop::measure(create()?, plan),
-        Workload::Codec => codec::measure(&*create()?, plan),
-        Workload::Release => release::measure(create()?, plan),
-        Workload::Opens => opens::measure(contender, plan),
-        Workload::Range => range::measure(&*fill()?, plan),
-        Workload::Suffix => suffix::measure(create()?, plan),
-        Workload::Tail => tail::measure(create()?, plan),
+        Workload::Sync => sync(plan),
+        Workload::Tasks => tasks::measure(plan),
+        Workload::Scan => read::scan(plan, plan.fill()?),
+        Workload::Get => read::get(plan),
+        Workload::Recover => read::fill_and_open(plan, End::Killed),
+        Workload::Reopen => read::fill_and_open(plan, End::Closed),
+        Workload::Rotation => rotation::measure(plan),
+        Workload::OpenLoop => open_loop::measure(plan),
+        Workload::Codec => read::codec(plan),
+        Workload::Release => release::measure(plan),
+        Workload::Opens => raw_syncs::opens(plan),
+        Workload::Range => read::range(plan),
+        Workload::Suffix => raw_syncs::suffix(plan),
+        Workload::Tail => tail::measure(plan),
         // Only the contenders of shards know the form.
-        Workload::StreamsAppend | Workload::ShardsAppend => streams::append(create()?, plan),
-        Workload::StreamsScan => streams::scan(&*create()?, plan),
-        Workload::StreamsOpen => streams::open(create()?, plan),
-        Workload::StreamsTruncate => streams::truncate::measure(contender, plan),
-        Workload::StreamsSlow => streams::slow::measure(contender, plan),
-        Workload::ShardsBatch => shards::batch(create()?, plan),
-        Workload::ShardsCheckpoint => shards::checkpoint(create()?, plan),
+        Workload::StreamsAppend | Workload::ShardsAppend => streams::append(plan),
+        Workload::StreamsScan => streams::scan(plan),
+        Workload::StreamsOpen => streams::open(plan),
+        Workload::StreamsTruncate => streams::truncate(plan),
+        Workload::StreamsSlow => streams::slow(plan),
+        Workload::ShardsBatch => streams::append_batch(plan),
+        Workload::ShardsCheckpoint => streams::checkpoint(plan),
     }
 }
 
 /// Returns how many appends there are for each one that is timed. If an append is a call of the
 /// operating system, each one is timed, because it takes much longer than the clock.
-fn appends_a_step(plan: &Plan) -> u32 {
-    match plan.form {
-        Form::Policy(SyncPolicy::Always | SyncPolicy::Os) => 1,
+fn appends_a_step(policy: SyncPolicy) -> u32 {
+    match policy {
+        SyncPolicy::Always | SyncPolicy::Os => 1,
         _ => burst::APPENDS_A_STEP,
     }
+}
+
+/// Appends the form's bytes and syncs. Only the sync is in the latency.
+fn sync(plan: &Plan) -> Result<Measurement> {
+    let count = (plan.form.number as u64).div_ceil(plan.record_bytes as u64) as u32;
+    burst::measure(plan, count, |worker| {
+        worker.log.appends(worker.thread, worker.record, count)?;
+        worker.time(|log, _, _| log.sync())
+    })
 }

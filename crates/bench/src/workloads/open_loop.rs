@@ -7,25 +7,29 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use super::burst::{Round, Worker, in_steps};
-use crate::form::Form;
-use crate::log::Log;
-use crate::measurement::Measurement;
-use crate::plan::Plan;
+use super::burst::{Round, Worker, commit_for_a_while};
+use crate::{Form, Measurement, Plan};
+
+/// Percentages of what the contender reached just before, in a closed loop.
+pub(super) const FORMS: [Form; 3] = [
+    Form { number: 20.0, ..Form::named("20 % load") },
+    Form { number: 50.0, ..Form::named("50 % load") },
+    Form { number: 80.0, ..Form::named("80 % load") },
+];
 
 /// A sleep may last this much longer than asked for; the thread yields for the rest.
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
 
 /// Measures commits at the form's rate.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
-    let most = closed_loop(&*log, plan)?;
-    let rate = match plan.form {
-        Form::Rate(rate) => rate,
-        Form::Share(percent) => most * f64::from(percent) / 100.0,
-        _ => bail!("open-loop needs a rate"),
-    };
+pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
+    let mut log = plan.create()?;
+    commit_for_a_while(&mut *log, plan)?;
+    let most = commit_for_a_while(&mut *log, plan)?;
+    // The form of `--rate` names the rate itself.
+    let is_share = FORMS.contains(&plan.form);
+    let rate = if is_share { most * plan.form.number / 100.0 } else { plan.form.number };
     let work = |worker: &mut Worker<'_>| {
         let mut records = 0;
         while let Some(turn) = worker.next_turn() {
@@ -44,14 +48,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
     Ok(Measurement { offered_per_s: Some(rate), ..outcome })
 }
 
-/// Returns how many commits a second the contender takes if each thread commits without a pause.
-fn closed_loop(log: &dyn Log, plan: &Plan) -> Result<f64> {
-    let work = in_steps(1, |worker| worker.log.commit(worker.thread, worker.record));
-    let round = Round { plan, records_a_turn: 1, work: &work };
-    round.warm_up(log)?;
-    round.warm_up(log)
-}
-
+/// Waits until a commit is due.
 fn wait_until(due: Instant) {
     loop {
         let left = due.saturating_duration_since(Instant::now());

@@ -4,41 +4,42 @@
 //! with. Only commits that overlap the release are in the latency; without a release all commits of
 //! the second half are.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use palisade::{Lsn, Wal};
+use anyhow::{Result, ensure};
+use palisade::Lsn;
 
-use super::burst::{Round, Worker};
+use super::burst::{Round, Worker, commit_for_a_while};
 use crate::folder::settle;
-use crate::form::Form;
-use crate::log::Log;
-use crate::measurement::Measurement;
-use crate::plan::Plan;
 use crate::workload::RELEASE_SEGMENT_BYTES;
+use crate::{Form, Measurement, Plan};
+
+const ALONE: Form = Form::named("alone");
+const RELEASE: Form = Form::named("release");
+const BACKGROUND: Form = Form::named("background");
+/// Commits with nothing beside them, beside `truncate_before` and beside
+/// `truncate_before_in_background`.
+pub(super) const FORMS: [Form; 3] = [ALONE, RELEASE, BACKGROUND];
 
 /// What the releasing thread does: nothing yet, the release, nothing more.
 const BEFORE: u8 = 0;
 const DURING: u8 = 1;
 const AFTER: u8 = 2;
 
-/// What the log was filled with.
-#[derive(Debug)]
-struct Filled {
-    /// Segments of the log.
-    segments: u64,
-    /// Segments that no other record is in.
-    whole: u64,
-    end: Lsn,
-}
-
 /// Fills the log and measures commits beside the form's release.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
+pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
+    let mut log = plan.create()?;
+    commit_for_a_while(&mut *log, plan)?;
+    let begin = log.wal()?.reserved_lsn();
+    log.fill(&plan.record(), plan.records, 0)?;
+    settle(&plan.dir);
+    let (filled, end) = (log.wal()?.space()?.segments, log.wal()?.reserved_lsn());
+    // Segments that no other record is in. Commits take new ones during the release.
+    let whole = (end.bytes_since(begin) / RELEASE_SEGMENT_BYTES).saturating_sub(1);
+    let most = if plan.form == ALONE { u64::MAX } else { filled - whole / 2 };
     let phase = AtomicU8::new(BEFORE);
-    let filled = OnceLock::new();
     let work = |worker: &mut Worker<'_>| {
         if worker.thread < plan.threads {
             return commit(worker, &phase);
@@ -46,27 +47,16 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
         phase.store(BEFORE, Ordering::SeqCst);
         thread::sleep((worker.end() - worker.begin()) / 2);
         phase.store(DURING, Ordering::SeqCst);
-        let released = filled.get().map_or(Ok(()), |filled| release(worker, plan.form, filled));
+        let released = release(worker, plan.form, end);
         // The committers wait for it, whether the release has failed or not.
         phase.store(AFTER, Ordering::SeqCst);
         released?;
-        filled.get().map_or(Ok(()), |filled| check(wal(worker.log)?, plan.form, filled))?;
+        let left = worker.log.wal()?.space()?.segments;
+        ensure!(left <= most, "{left} of {filled} segments are left");
         Ok(0)
     };
     let with_releaser = Plan { threads: plan.threads + 1, ..plan.clone() };
-    let round = Round { plan: &with_releaser, records_a_turn: 1, work: &work };
-    round.warm_up(&*log)?;
-    let begin = wal(&*log)?.reserved_lsn();
-    log.fill(&plan.record(), plan.records, 0)?;
-    let (segments, end) = (wal(&*log)?.space()?.segments, wal(&*log)?.reserved_lsn());
-    let whole = (end.bytes_since(begin) / RELEASE_SEGMENT_BYTES).saturating_sub(1);
-    filled.get_or_init(|| Filled { segments, whole, end });
-    settle(&plan.dir);
-    round.measure(log)
-}
-
-fn wal(log: &dyn Log) -> Result<&Wal> {
-    log.wal().context("the contender frees no segments")
+    Round { plan: &with_releaser, records_a_turn: 1, work: &work }.measure(log)
 }
 
 /// Commits until the time is over and the release has ended.
@@ -84,20 +74,15 @@ fn commit(worker: &mut Worker<'_>, phase: &AtomicU8) -> Result<u64> {
     Ok(records)
 }
 
-fn release(worker: &Worker<'_>, form: Form, filled: &Filled) -> Result<()> {
-    let wal = wal(worker.log)?;
-    match form {
-        Form::Release => wal.truncate_before(filled.end)?,
-        Form::Background => wal.truncate_before_in_background(filled.end)?.wait()?,
-        _ => thread::sleep(worker.end().saturating_duration_since(Instant::now())),
+/// Releases what is before `end`; without a release, waits until the time is over.
+fn release(worker: &Worker<'_>, form: Form, end: Lsn) -> Result<()> {
+    let wal = worker.log.wal()?;
+    if form == RELEASE {
+        wal.truncate_before(end)?;
+    } else if form == BACKGROUND {
+        wal.truncate_before_in_background(end)?.wait()?;
+    } else {
+        thread::sleep(worker.end().saturating_duration_since(Instant::now()));
     }
-    Ok(())
-}
-
-/// Succeeds if the segments are freed that the form frees. Commits take new ones meanwhile.
-fn check(wal: &Wal, form: Form, filled: &Filled) -> Result<()> {
-    let segments = wal.space()?.segments;
-    let most = if form == Form::Alone { u64::MAX } else { filled.segments - filled.whole / 2 };
-    ensure!(segments <= most, "{segments} of {} segments are left", filled.segments);
     Ok(())
 }

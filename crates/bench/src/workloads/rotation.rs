@@ -3,28 +3,30 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use palisade::Lsn;
 
 use super::burst::{Round, Worker};
-use crate::form::Form;
-use crate::log::Log;
-use crate::measurement::{Measurement, Moment};
-use crate::plan::Plan;
-use crate::team::lock;
+use crate::{Form, Measurement, Moment, Plan, lock};
+
+/// Segments of several sizes. A burst does not fill the largest one.
+pub(super) const FORMS: [Form; 4] = [
+    Form { segment_bytes: 1 << 30, ..Form::named("no rotation") },
+    Form { segment_bytes: 64 << 20, ..Form::named("64 MiB segments") },
+    Form { segment_bytes: 4 << 20, ..Form::named("4 MiB segments") },
+    Form { segment_bytes: 4 << 20, zero_fill: false, ..Form::named("4 MiB, no zeros") },
+];
 
 /// The timeline's grain.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// Appends for one round to a log with the form's segments.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
-    let (Form::Segment(segment_bytes) | Form::RawSegment(segment_bytes)) = plan.form else {
-        bail!("rotation needs segments of a size");
-    };
+pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
+    let (mut log, segment_bytes) = (plan.create()?, plan.form.segment_bytes);
     let seen = Mutex::new(Seen::new(segment_bytes));
     let work = |worker: &mut Worker<'_>| append(worker, &mut lock(&seen));
     let round = Round { plan, records_a_turn: 1, work: &work };
-    round.warm_up(&*log)?;
+    round.warm_up(&mut *log)?;
     *lock(&seen) = Seen::new(segment_bytes);
     let outcome = round.measure(log)?;
     let seen = std::mem::take(&mut *lock(&seen));
@@ -35,7 +37,7 @@ pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
 }
 
 fn append(worker: &mut Worker<'_>, seen: &mut Seen) -> Result<u64> {
-    let wal = worker.log.wal().context("the contender has no segments")?;
+    let wal = worker.log.wal()?;
     let mut records = 0;
     while worker.next_turn().is_some() {
         let begin = Instant::now();
@@ -50,7 +52,7 @@ fn append(worker: &mut Worker<'_>, seen: &mut Seen) -> Result<u64> {
 }
 
 /// Rotations and latencies of a round.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Seen {
     segment_bytes: u64,
     segment: Option<u64>,

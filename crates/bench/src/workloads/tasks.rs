@@ -10,26 +10,26 @@ use std::sync::mpsc::{self, Sender};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::burst::{Round, Worker};
-use crate::form::Form;
-use crate::log::Log;
-use crate::measurement::Measurement;
-use crate::plan::Plan;
+use crate::{Form, Measurement, Plan};
+
+/// How many futures commit.
+pub(super) const FORMS: [Form; 1] = [Form { number: 1024.0, ..Form::named("1024 tasks") }];
 
 /// Measures the form's tasks on the plan's threads.
-pub(super) fn measure(log: Box<dyn Log>, plan: &Plan) -> Result<Measurement> {
-    let tasks = if let Form::Tasks(tasks) = plan.form { tasks } else { plan.threads };
+pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
+    let tasks = plan.form.number as usize;
     let work = |worker: &mut Worker<'_>| {
         // The first threads have one more if the tasks cannot be shared evenly.
         commit(worker, (tasks + plan.threads - 1 - worker.thread) / plan.threads)
     };
-    Round { plan, records_a_turn: 1, work: &work }.run(log)
+    Round { plan, records_a_turn: 1, work: &work }.run()
 }
 
 fn commit(worker: &mut Worker<'_>, tasks: usize) -> Result<u64> {
-    let wal = worker.log.wal().context("the contender has no futures")?;
+    let wal = worker.log.wal()?;
     let (worker, records) = (RefCell::new(worker), Cell::new(0));
     let task = || async {
         while worker.borrow().next_turn().is_some() {
@@ -52,12 +52,11 @@ fn run(tasks: Vec<Task<'_>>) -> Result<()> {
     let (ready, woken) = mpsc::channel();
     let mut left = tasks.len();
     let task = |(index, task)| {
-        let waker = Arc::new(TaskWaker { index, ready: ready.clone() });
+        let waker = Waker::from(Arc::new(TaskWaker { index, ready: ready.clone() }));
         waker.wake_by_ref();
-        Some((task, Waker::from(waker)))
+        Some((task, waker))
     };
-    let mut tasks: Vec<Option<(Task<'_>, Waker)>> =
-        tasks.into_iter().enumerate().map(task).collect();
+    let mut tasks: Vec<_> = tasks.into_iter().enumerate().map(task).collect();
     while left > 0 {
         let index: usize = woken.recv()?;
         // A task that is done may still be woken by an earlier wait.
@@ -72,7 +71,6 @@ fn run(tasks: Vec<Task<'_>>) -> Result<()> {
 }
 
 /// Sends the number of its task to the thread that polls it.
-#[derive(Debug)]
 struct TaskWaker {
     index: usize,
     ready: Sender<usize>,
@@ -80,10 +78,6 @@ struct TaskWaker {
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         // It fails only if the thread polls no more.
         let _ = self.ready.send(self.index);
     }

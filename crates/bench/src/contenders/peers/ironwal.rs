@@ -1,5 +1,6 @@
-//! Crate ironwal.
+//! Crate ironwal: its log, and its sharded log (feature `sharded`).
 //!
+//! # The log
 //! | call | after a kill | after power loss |
 //! |---|---|---|
 //! | `Wal::append`, `SyncMode::Async` | kept: handed to the operating system | nothing |
@@ -24,18 +25,37 @@
 //!
 //! Records that are read or opened were appended with `Async` and then synced by the driver. An
 //! open repairs the last segment alone.
+//!
+//! # The sharded log
+//! | call, with `SyncMode::Async` | after a kill | after power loss |
+//! |---|---|---|
+//! | `append` | kept: handed to the operating system | nothing |
+//! | `append_batch_for_key` | kept, whole: one frame, but two at the end of a segment | nothing |
+//! | `flush_all`, then `create_checkpoint` | kept | kept, with all records appended before |
+//!
+//! A shard is a stream of the crate's log. A hash of the key chooses it for each append; the key is
+//! not stored, and there are no handles: the forms `by handle` and `by key` are the same call. A
+//! checkpoint has the next index of each shard, and not of each key.
+//!
+//! The mode is `Async`, in which the calls promise what those of Palisade do. A checkpoint has what
+//! is known to be durable: with `Async` nothing before `flush_all`, which syncs one shard after the
+//! other. The crate's own benchmarks use `BatchOnly` and no `flush_all`, so their checkpoints have
+//! none of the records.
+//!
+//! `flush_all` syncs the segment that each shard writes to. What was appended to a segment that was
+//! filled since the last `flush_all` is not synced, nor the folder of a new segment. A round here
+//! seldom fills a segment of 64 MiB.
+//!
+//! The first append to a shard makes its folder, so each shard begins with a record, too.
 
 use anyhow::{Context, Result};
+use ironwal::sharded::ShardedWal;
 use ironwal::{ReadStrategy, SyncMode, Wal, WalOptions};
 
-use super::{records_that_make_a_stream, stream_names};
-use crate::contender::{Contender, NO_SYNC, lacks_full_check, lacks_options};
-use crate::form::{Compression, Form};
-use crate::image::killed;
-use crate::log::{End, Log, Opening};
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::workload::Workload;
+use super::super::streams::name;
+use super::{FIRST_RECORDS, stream_names};
+use crate::contender::{NO_SYNC, lacks_full_check, lacks_options};
+use crate::{Compression, Contender, Log, Plan, Tally, Workload};
 
 pub(super) const IRONWAL: Contender = Contender {
     name: "ironwal",
@@ -48,21 +68,14 @@ pub(super) const IRONWAL: Contender = Contender {
         workload if workload.has_streams() => None,
         other => lacks_options(other),
     },
-    lacks_form: |form| match form {
-        Form::Unsynced(_) => Some(NO_SYNC),
-        Form::Coded(Compression::Lz4 | Compression::Zstd, _) => {
-            Some("its compression is not built in")
-        }
-        other => lacks_full_check(other),
+    lacks_form: |form| match form.compression {
+        Compression::None if form.unsynced_bytes > 0 => Some(NO_SYNC),
+        Compression::None => lacks_full_check(form),
+        Compression::Lz4 | Compression::Zstd => Some("its compression is not built in"),
     },
     lacks_streams: |streams| (streams > MOST_STREAMS).then_some("it has a folder for each stream"),
-    create: |workload, plan| {
-        let names = stream_names(workload, plan);
-        let made_by = records_that_make_a_stream(workload);
-        let log = IronWal::open(options(workload, plan), names, made_by)?;
-        log.make_streams()?;
-        Ok(Box::new(log))
-    },
+    open: |plan| Ok(Box::new(IronWal::open(plan)?)),
+    is_segment: Some(|name| name.ends_with(".wal")),
     ..Contender::BASE
 };
 
@@ -74,20 +87,21 @@ const FRAMING_BYTES: u64 = 36;
 
 struct IronWal {
     wal: Wal,
-    options: WalOptions,
     streams: Vec<String>,
-    /// Records at the begin of each stream that have made it.
-    made_by: usize,
 }
 
 impl IronWal {
-    fn open(options: WalOptions, streams: Vec<String>, made_by: usize) -> Result<IronWal> {
-        Ok(IronWal { wal: Wal::new(options.clone())?, options, streams, made_by })
+    fn open(plan: &Plan) -> Result<IronWal> {
+        let is_new = !plan.folder().exists();
+        let log = IronWal { wal: Wal::new(options(plan))?, streams: stream_names(plan) };
+        if is_new {
+            log.make_streams()?;
+        }
+        Ok(log)
     }
 
     fn make_streams(&self) -> Result<()> {
-        (0..self.streams.len())
-            .try_for_each(|stream| self.append(stream, &[1], self.made_by as u32))
+        (0..self.streams.len()).try_for_each(|stream| self.append(stream, &[1]))
     }
 
     /// Returns the name of a stream. A log that is not one of streams has one name for all.
@@ -96,34 +110,32 @@ impl IronWal {
     }
 }
 
-fn options(workload: Workload, plan: &Plan) -> WalOptions {
-    let has_commits = workload.needs_a_disk();
+fn options(plan: &Plan) -> WalOptions {
+    let has_commits = plan.workload.needs_a_disk();
     let mut options = WalOptions {
         sync_mode: if has_commits { SyncMode::Strict } else { SyncMode::Async },
         read_strategy: ReadStrategy::Mmap,
         max_open_segments: plan.streams.clamp(LEAST_OPEN_FILES, MOST_OPEN_FILES),
-        ..WalOptions::new(plan.dir.join("log"))
+        ..WalOptions::new(plan.folder())
     };
-    if let Some(bytes) = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES) {
+    if let Some(bytes) = plan.segment_bytes(plan.record_bytes as u64 + FRAMING_BYTES) {
         options.max_segment_size = bytes;
     }
-    if workload == Workload::Get {
-        options.max_entries_per_segment = plan.records.saturating_sub(1).max(1);
+    if plan.workload == Workload::Get {
+        // All records but the last one.
+        options.max_entries_per_segment = FIRST_RECORDS as u64 + plan.records.saturating_sub(1);
     }
     options
 }
 
 impl Log for IronWal {
-    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        let name = self.name(stream);
-        for _ in 0..count {
-            self.wal.append(name, record)?;
-        }
+    fn append(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.wal.append(self.name(stream), record)?;
         Ok(())
     }
 
     fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
-        self.append(stream, record, 1)
+        self.append(stream, record)
     }
 
     fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
@@ -131,11 +143,7 @@ impl Log for IronWal {
         Ok(())
     }
 
-    fn atomic(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        self.batch(stream, record, count)
-    }
-
-    fn trim(&self) -> Result<()> {
+    fn trim(&mut self) -> Result<()> {
         self.streams.iter().try_for_each(|name| self.wal.delete_stream(name))?;
         self.make_streams()
     }
@@ -145,28 +153,110 @@ impl Log for IronWal {
     }
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
-        for record in self.wal.iter(self.name(stream), 0)?.skip(self.made_by) {
+        for record in self.wal.iter(self.name(stream), FIRST_RECORDS as u64)? {
             tally.take(&record?);
         }
         Ok(())
     }
 
     fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {
-        let record = self.wal.get(self.name(0), number)?;
+        let record = self.wal.get(self.name(0), FIRST_RECORDS as u64 + number)?;
         tally.take(&record.context("there is no such record")?);
         Ok(())
     }
+}
 
-    fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let IronWal { wal, mut options, streams, made_by } = *self;
-        if let End::Killed { torn_bytes } = end {
-            options.root_path = killed(&options.root_path, is_segment, torn_bytes)?;
+pub(super) const IRONWAL_SHARDED: Contender = Contender {
+    name: "ironwal-sharded",
+    version: Some("0.6.9"),
+    lacks: |workload| (!workload.has_shards()).then_some("only its shards are measured here"),
+    open: |plan| Ok(Box::new(IronSet::open(plan)?)),
+    ..Contender::BASE
+};
+
+struct IronSet {
+    wal: ShardedWal,
+    keys: Vec<String>,
+}
+
+impl IronSet {
+    fn open(plan: &Plan) -> Result<IronSet> {
+        let is_new = !plan.folder().exists();
+        let wal = ShardedWal::new(set_options(plan), plan.shards as u16)?;
+        let set = IronSet { wal, keys: (0..plan.streams).map(name).collect() };
+        if is_new {
+            set.make_shards()?;
         }
-        drop(wal);
-        Ok(Some(Box::new(move || Ok(Box::new(IronWal::open(options, streams, made_by)?)))))
+        Ok(set)
+    }
+
+    /// Returns the names of the streams that the crate uses as shards.
+    fn shard_names(&self) -> impl Iterator<Item = String> {
+        (0..self.wal.shard_count()).map(|shard| format!("shard_{shard:02}"))
+    }
+
+    fn make_shards(&self) -> Result<()> {
+        for name in self.shard_names() {
+            self.wal.inner().append(&name, &[1])?;
+        }
+        Ok(())
     }
 }
 
-fn is_segment(name: &str) -> bool {
-    name.ends_with(".wal")
+fn set_options(plan: &Plan) -> WalOptions {
+    WalOptions {
+        sync_mode: SyncMode::Async,
+        read_strategy: ReadStrategy::Mmap,
+        // What its documentation recommends.
+        max_open_segments: (2 * plan.shards).max(LEAST_OPEN_FILES),
+        ..WalOptions::new(plan.folder())
+    }
+}
+
+impl Log for IronSet {
+    fn append(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.wal.append(self.keys[stream].as_bytes(), record)?;
+        Ok(())
+    }
+
+    fn append_batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        let key = self.keys[stream].as_bytes();
+        self.wal.append_batch_for_key(key, &vec![record; count as usize])?;
+        Ok(())
+    }
+
+    fn checkpoint(&self, name: &str) -> Result<()> {
+        self.wal.flush_all()?;
+        Ok(self.wal.create_checkpoint(name.as_bytes())?)
+    }
+
+    fn load_checkpoint(&self, name: &str) -> Result<u64> {
+        let offsets = self.wal.load_checkpoint(name.as_bytes())?.offsets;
+        Ok(offsets.iter().map(|offset| offset.saturating_sub(FIRST_RECORDS as u64)).sum())
+    }
+
+    fn prune_checkpoints(&self) -> Result<()> {
+        self.wal.compact_checkpoints(1)?;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.wal.flush_all()?)
+    }
+
+    fn trim(&mut self) -> Result<()> {
+        for name in self.shard_names() {
+            self.wal.inner().delete_stream(&name)?;
+        }
+        self.make_shards()
+    }
+
+    fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
+        for shard in 0..self.wal.shard_count() {
+            for record in self.wal.iter_shard(shard, FIRST_RECORDS as u64)? {
+                tally.take(&record?);
+            }
+        }
+        Ok(())
+    }
 }

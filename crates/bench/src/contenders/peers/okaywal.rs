@@ -17,7 +17,6 @@
 //! The entries of logs that are opened have up to 1 000 chunks, because each entry costs a sync.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,13 +25,8 @@ use okaywal::{
     Configuration, Entry, EntryId, LogManager, ReadChunkResult, SegmentReader, WriteAheadLog,
 };
 
-use crate::contender::{Contender, lacks_options};
-use crate::form::Form;
-use crate::image::killed;
-use crate::log::{End, Log, Opening};
-use crate::plan::{BURST_BYTES, Plan};
-use crate::tally::Tally;
-use crate::workload::Workload;
+use crate::contender::lacks_options;
+use crate::{BURST_BYTES, Contender, End, Log, Opening, Plan, Tally, Workload};
 
 pub(super) const OKAYWAL: Contender = Contender {
     name: "okaywal",
@@ -43,16 +37,12 @@ pub(super) const OKAYWAL: Contender = Contender {
         Workload::Scan | Workload::Get => Some("it returns records when it is opened: see recover"),
         other => lacks_options(other),
     },
-    lacks_form: |form| match form {
-        Form::Unsynced(_) => Some("it has no append without a sync"),
-        Form::Segments(_) => Some("it keeps one file"),
-        _ => None,
+    lacks_form: |form| {
+        let no_append = (form.unsynced_bytes > 0).then_some("it has no append without a sync");
+        no_append.or((form.segments > 0).then_some("it keeps one file"))
     },
-    create: |workload, plan| {
-        let file_bytes = u32::try_from(file_bytes(workload, plan));
-        let file_bytes = file_bytes.context("okaywal's file would be too large")?;
-        Ok(Box::new(open(&plan.dir.join("log"), file_bytes, plan.record())?))
-    },
+    open: |plan| Ok(Box::new(OkayWal::open(plan)?)),
+    is_segment: Some(|name| name.starts_with("wal-")),
     ..Contender::BASE
 };
 
@@ -64,36 +54,42 @@ const ENTRY_CHUNKS: u64 = 1000;
 /// What a file holds beside the chunks' bytes.
 const FRAMING_BYTES: u64 = 16;
 
-#[derive(Debug)]
 struct OkayWal {
     log: WriteAheadLog,
-    dir: PathBuf,
-    file_bytes: u32,
-    record: Vec<u8>,
+    record_bytes: usize,
     /// Chunks that its open has found and that equal the record.
     found: Arc<AtomicU64>,
 }
 
+impl OkayWal {
+    fn open(plan: &Plan) -> Result<OkayWal> {
+        let file_bytes = u32::try_from(file_bytes(plan));
+        let file_bytes = file_bytes.context("okaywal's file would be too large")?;
+        let reader = Reader { record: plan.record(), ..Reader::default() };
+        let found = Arc::clone(&reader.found);
+        let log = Configuration::default_for(plan.folder())
+            .preallocate_bytes(file_bytes)
+            .checkpoint_after_bytes(NEVER_BYTES)
+            .open(reader)?;
+        Ok(OkayWal { log, record_bytes: plan.record_bytes, found })
+    }
+}
+
 /// Returns more bytes than the records take with their framing, so that no commit pays for another
 /// file.
-fn file_bytes(workload: Workload, plan: &Plan) -> u64 {
-    if workload.reads() {
+fn file_bytes(plan: &Plan) -> u64 {
+    if plan.workload.reads() {
         LEAST_FILE_BYTES + plan.records * (plan.record_bytes as u64 + FRAMING_BYTES)
     } else {
         BURST_BYTES + BURST_BYTES / 4
     }
 }
 
-fn open(dir: &Path, file_bytes: u32, record: Vec<u8>) -> Result<OkayWal> {
-    let options = Configuration::default_for(dir)
-        .preallocate_bytes(file_bytes)
-        .checkpoint_after_bytes(NEVER_BYTES);
-    let reader = Reader { record: record.clone(), ..Reader::default() };
-    let found = Arc::clone(&reader.found);
-    Ok(OkayWal { log: options.open(reader)?, dir: dir.into(), file_bytes, record, found })
-}
-
 impl Log for OkayWal {
+    fn commit(&self, thread: usize, record: &[u8]) -> Result<()> {
+        self.batch(thread, record, 1)
+    }
+
     fn batch(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
         let mut entry = self.log.begin_entry()?;
         for _ in 0..count {
@@ -103,10 +99,6 @@ impl Log for OkayWal {
         Ok(())
     }
 
-    fn atomic(&self, thread: usize, record: &[u8], count: u32) -> Result<()> {
-        self.batch(thread, record, count)
-    }
-
     fn fill(&self, record: &[u8], synced: u64, _unsynced: u64) -> Result<()> {
         let entries = (0..synced).step_by(ENTRY_CHUNKS as usize);
         entries
@@ -114,7 +106,7 @@ impl Log for OkayWal {
             .try_for_each(|chunks| self.batch(0, record, chunks))
     }
 
-    fn trim(&self) -> Result<()> {
+    fn trim(&mut self) -> Result<()> {
         self.log.checkpoint_active()?;
         // An entry without chunks: it brings the new file's zeros to the device.
         self.log.begin_entry()?.commit()?;
@@ -125,20 +117,15 @@ impl Log for OkayWal {
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
         // Relaxed: the open has counted on this thread.
         let chunks = self.found.load(Ordering::Relaxed);
-        tally.count(chunks, chunks * self.record.len() as u64);
+        tally.count(chunks, chunks * self.record_bytes as u64);
         Ok(())
     }
 
-    fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let OkayWal { log, mut dir, file_bytes, record, .. } = *self;
-        if let End::Killed { torn_bytes } = end {
-            dir = killed(&dir, |name| name.starts_with("wal-"), torn_bytes)?;
+    fn end(self: Box<Self>, _plan: &Plan, end: End) -> Result<Option<Opening>> {
+        if end == End::Closed {
+            self.log.shutdown()?;
         }
-        match end {
-            End::Closed => log.shutdown()?,
-            End::Dropped | End::Killed { .. } => drop(log),
-        }
-        Ok(Some(Box::new(move || Ok(Box::new(open(&dir, file_bytes, record)?)))))
+        Ok(None)
     }
 }
 

@@ -25,21 +25,14 @@
 //! detect. Files of such logs are not filled ahead.
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use anyhow::{Context, Result};
 use protobuf::descriptor::UninterpretedOption;
 use raft_engine::{Config, Engine, LogBatch, MessageExt, ReadableSize};
 
-use crate::contender::{Contender, lacks_full_check, lacks_options};
-use crate::form::{Compression, Form};
-use crate::image::killed;
-use crate::log::{End, Log, Opening};
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::team::lock;
-use crate::workload::Workload;
+use crate::contender::{lacks_full_check, lacks_options};
+use crate::{Compression, Contender, Log, Plan, Tally, Workload, lock};
 
 pub(super) const RAFT_ENGINE: Contender = Contender {
     name: "raft-engine",
@@ -51,11 +44,12 @@ pub(super) const RAFT_ENGINE: Contender = Contender {
         workload if workload.has_streams() => None,
         other => lacks_options(other),
     },
-    lacks_form: |form| match form {
-        Form::Coded(Compression::Zstd, _) => Some("it compresses with LZ4 alone"),
-        other => lacks_full_check(other),
+    lacks_form: |form| match form.compression {
+        Compression::Zstd => Some("it compresses with LZ4 alone"),
+        _ => lacks_full_check(form),
     },
-    create: |workload, plan| Ok(Box::new(RaftEngine::open(config(workload, plan)?, plan.streams)?)),
+    open: |plan| Ok(Box::new(RaftEngine::open(plan)?)),
+    is_segment: Some(|name| name.ends_with(".raftlog")),
     ..Contender::BASE
 };
 
@@ -81,7 +75,6 @@ impl MessageExt for Record {
 
 struct RaftEngine {
     engine: Engine,
-    config: Config,
     groups: Vec<Mutex<Group>>,
 }
 
@@ -124,9 +117,9 @@ impl Group {
 }
 
 impl RaftEngine {
-    fn open(config: Config, groups: usize) -> Result<RaftEngine> {
-        let groups = (FIRST_GROUP..).take(groups).map(|id| Mutex::new(Group::new(id))).collect();
-        Ok(RaftEngine { engine: Engine::open(config.clone())?, config, groups })
+    fn open(plan: &Plan) -> Result<RaftEngine> {
+        let groups = (FIRST_GROUP..).take(plan.streams).map(|id| Mutex::new(Group::new(id)));
+        Ok(RaftEngine { engine: Engine::open(config(plan)?)?, groups: groups.collect() })
     }
 
     fn group(&self, stream: usize) -> MutexGuard<'_, Group> {
@@ -135,17 +128,18 @@ impl RaftEngine {
     }
 }
 
-fn config(workload: Workload, plan: &Plan) -> Result<Config> {
-    let file_bytes = plan.segment_bytes(workload, plan.record_bytes as u64 + FRAMING_BYTES);
+fn config(plan: &Plan) -> Result<Config> {
+    let file_bytes = plan.segment_bytes(plan.record_bytes as u64 + FRAMING_BYTES);
+    let folder = plan.folder();
     // From this many bytes of a batch on; 0: never.
-    let is_compressed = matches!(plan.form, Form::Coded(Compression::Lz4, _));
+    let is_compressed = plan.form.compression == Compression::Lz4;
     let config = Config {
-        dir: utf8(&plan.dir.join("log"))?,
+        dir: folder.to_str().context("raft-engine takes a path in UTF-8 only")?.into(),
         target_file_size: ReadableSize(file_bytes.unwrap_or(FILE_BYTES)),
         batch_compression_threshold: ReadableSize(u64::from(is_compressed)),
         ..Config::default()
     };
-    if workload.reads() {
+    if plan.workload.reads() {
         return Ok(config);
     }
     Ok(Config {
@@ -156,25 +150,20 @@ fn config(workload: Workload, plan: &Plan) -> Result<Config> {
     })
 }
 
-fn utf8(path: &Path) -> Result<String> {
-    Ok(path.to_str().context("raft-engine takes a path in UTF-8 only")?.into())
-}
-
 impl Log for RaftEngine {
-    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        let mut group = self.group(stream);
-        (0..count).try_for_each(|_| group.write(&self.engine, record, 1, false))
+    fn append(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.group(stream).write(&self.engine, record, 1, false)
+    }
+
+    fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.batch(stream, record, 1)
     }
 
     fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
         self.group(stream).write(&self.engine, record, count, true)
     }
 
-    fn atomic(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        self.batch(stream, record, count)
-    }
-
-    fn trim(&self) -> Result<()> {
+    fn trim(&mut self) -> Result<()> {
         (0..self.groups.len()).try_for_each(|stream| self.truncate(stream))?;
         // The one call that frees files at once; `purge_expired_files` waits for a size.
         self.engine.purge_manager().must_purge_all_stale();
@@ -192,7 +181,20 @@ impl Log for RaftEngine {
     }
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
-        scan(&self.engine, FIRST_GROUP + stream as u64, tally)
+        let (engine, group) = (&self.engine, FIRST_GROUP + stream as u64);
+        let Some((mut begin, last)) = engine.first_index(group).zip(engine.last_index(group))
+        else {
+            return Ok(());
+        };
+        let mut entries = Vec::new();
+        while begin <= last {
+            let end = (begin + PIECE_ENTRIES).min(last + 1);
+            entries.clear();
+            engine.fetch_entries_to::<Record>(group, begin, end, None, &mut entries)?;
+            entries.iter().for_each(|entry| tally.take(entry.get_string_value()));
+            begin = end;
+        }
+        Ok(())
     }
 
     fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {
@@ -201,30 +203,4 @@ impl Log for RaftEngine {
         tally.take(entry.context("there is no such record")?.get_string_value());
         Ok(())
     }
-
-    fn end(self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let RaftEngine { engine, mut config, groups } = *self;
-        if let End::Killed { torn_bytes } = end {
-            let is_segment = |name: &str| name.ends_with(".raftlog");
-            config.dir = utf8(&killed(config.dir.as_ref(), is_segment, torn_bytes)?)?;
-        }
-        drop(engine);
-        Ok(Some(Box::new(move || Ok(Box::new(RaftEngine::open(config, groups.len())?)))))
-    }
-}
-
-fn scan(engine: &Engine, group: u64, tally: &mut Tally<'_>) -> Result<()> {
-    let Some((first, last)) = engine.first_index(group).zip(engine.last_index(group)) else {
-        return Ok(());
-    };
-    let mut entries = Vec::new();
-    let mut begin = first;
-    while begin <= last {
-        let end = (begin + PIECE_ENTRIES).min(last + 1);
-        entries.clear();
-        engine.fetch_entries_to::<Record>(group, begin, end, None, &mut entries)?;
-        entries.iter().for_each(|entry| tally.take(entry.get_string_value()));
-        begin = end;
-    }
-    Ok(())
 }

@@ -12,7 +12,8 @@
 //! Records are framed and have a CRC-32C. After a failed sync the crate forgets the failure, and a
 //! later sync may succeed. The folder is not synced when the file is made.
 //!
-//! A trim keeps the log's first record: the crate can only truncate behind a record.
+//! The crate can only truncate behind a record, so each log begins with a record that a trim keeps
+//! and a scan leaves out.
 //!
 //! A scan is `Wal::iter`, a single record the first of `Wal::iter_from`: both verify the checksum
 //! and allocate each record. An open reads and verifies every record, so it is its own full check.
@@ -20,19 +21,14 @@
 //! whole. It looks for records behind a torn tail before it truncates the tail, as Palisade does.
 //! An open does not make durable what it reports. There is no clean end that an open could detect.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs;
 
 use anyhow::{Context, Result};
-use wal_db::{FileStore, Lsn, MemStore, OpenPolicy, Wal, WalConfig, WalStore};
+use wal_db::{Lsn, MemStore, OpenPolicy, Wal, WalConfig, WalStore};
 
-use crate::contender::{Contender, NO_ATOMIC, lacks_options};
-use crate::form::Form;
-use crate::image::killed;
-use crate::log::{End, Log, Opening};
-use crate::plan::BURST_BYTES;
-use crate::tally::Tally;
-use crate::workload::Workload;
+use super::FIRST_RECORDS;
+use crate::contender::{NO_ATOMIC, lacks_options};
+use crate::{BURST_BYTES, Contender, End, Log, Opening, Plan, Tally, Workload};
 
 /// On a file.
 pub(super) const FILE: Contender = Contender {
@@ -42,15 +38,13 @@ pub(super) const FILE: Contender = Contender {
         Workload::Atomic => Some(NO_ATOMIC),
         other => lacks_options(other),
     },
-    lacks_form: |form| match form {
-        Form::Segments(_) => Some("it is measured with one file"),
-        _ => None,
+    lacks_form: |form| (form.segments > 0).then_some("it is measured with one file"),
+    open: |plan| {
+        fs::create_dir_all(plan.folder())?;
+        let config = WalConfig::new().with_open_policy(OpenPolicy::Strict);
+        WalDb::start(Wal::open_with(plan.folder().join(FILE_NAME), config)?)
     },
-    create: |_, plan| {
-        let folder = plan.dir.join("log");
-        std::fs::create_dir(&folder)?;
-        Ok(Box::new(open(folder, 0)?))
-    },
+    is_segment: Some(|name| name == FILE_NAME),
     ..Contender::BASE
 };
 
@@ -63,12 +57,11 @@ pub(super) const MEMORY: Contender = Contender {
         Workload::Atomic => Some(NO_ATOMIC),
         other => lacks_options(other),
     },
-    create: |_, plan| {
+    open: |plan| {
         // A store with room for all records, and more than they should take: growing copies it.
         let records = (BURST_BYTES / plan.record_bytes as u64 + 1).max(plan.records);
         let bytes = 2 * records * (plan.record_bytes as u64 + FRAME_BYTES);
-        let wal = Wal::with_store(MemStore::with_capacity(bytes as usize))?;
-        Ok(Box::new(WalDb::new(wal, None, 0)))
+        WalDb::start(Wal::with_store(MemStore::with_capacity(bytes as usize))?)
     },
     ..FILE
 };
@@ -79,31 +72,22 @@ const FRAME_BYTES: u64 = 16;
 
 struct WalDb<S: WalStore> {
     wal: Wal<S>,
-    /// The folder to open again; `None` in memory, which loses its records.
-    folder: Option<PathBuf>,
-    /// Records that the last trim has left.
-    left: AtomicU64,
     /// Where each record is, if they are to be read one by one.
     lsns: Vec<Lsn>,
 }
 
-impl<S: WalStore> WalDb<S> {
-    fn new(wal: Wal<S>, folder: Option<PathBuf>, left: u64) -> WalDb<S> {
-        WalDb { wal, folder, left: AtomicU64::new(left), lsns: Vec::new() }
+impl<S: WalStore + 'static> WalDb<S> {
+    fn start(wal: Wal<S>) -> Result<Box<dyn Log>> {
+        if wal.is_empty() {
+            let _lsn = wal.append(&[1])?;
+        }
+        Ok(Box::new(WalDb { wal, lsns: Vec::new() }))
     }
 }
 
-fn open(folder: PathBuf, left: u64) -> Result<WalDb<FileStore>> {
-    let config = WalConfig::new().with_open_policy(OpenPolicy::Strict);
-    let wal = Wal::open_with(folder.join(FILE_NAME), config)?;
-    Ok(WalDb::new(wal, Some(folder), left))
-}
-
 impl<S: WalStore + 'static> Log for WalDb<S> {
-    fn append(&self, _thread: usize, record: &[u8], count: u32) -> Result<()> {
-        for _ in 0..count {
-            let _lsn = self.wal.append(record)?;
-        }
+    fn append(&self, _thread: usize, record: &[u8]) -> Result<()> {
+        let _lsn = self.wal.append(record)?;
         Ok(())
     }
 
@@ -116,25 +100,20 @@ impl<S: WalStore + 'static> Log for WalDb<S> {
         Ok(self.wal.sync()?)
     }
 
-    fn trim(&self) -> Result<()> {
-        if !self.wal.is_empty() {
-            self.wal.truncate_after(Lsn::new(0))?;
-            // Relaxed: no other call runs meanwhile, and the number orders nothing.
-            self.left.store(1, Ordering::Relaxed);
-        }
+    fn trim(&mut self) -> Result<()> {
+        self.wal.truncate_after(Lsn::new(0))?;
         Ok(())
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        // Relaxed: no trim runs meanwhile.
-        for record in self.wal.iter()?.skip(self.left.load(Ordering::Relaxed) as usize) {
+        for record in self.wal.iter()?.skip(FIRST_RECORDS) {
             tally.take(record?.data());
         }
         Ok(())
     }
 
     fn index(&mut self) -> Result<()> {
-        for record in self.wal.iter()? {
+        for record in self.wal.iter()?.skip(FIRST_RECORDS) {
             self.lsns.push(record?.lsn());
         }
         Ok(())
@@ -147,20 +126,14 @@ impl<S: WalStore + 'static> Log for WalDb<S> {
         Ok(())
     }
 
-    fn end(mut self: Box<Self>, end: End) -> Result<Option<Opening>> {
-        let Some(mut folder) = self.folder.take() else {
-            // In memory: it loses its records when it ends.
+    fn end(self: Box<Self>, plan: &Plan, end: End) -> Result<Option<Opening>> {
+        if plan.contender.name == MEMORY.name {
+            // It loses its records when it ends.
             return Ok(Some(Box::new(move || Ok(self))));
-        };
-        match end {
-            End::Closed => self.wal.sync()?,
-            End::Dropped => {}
-            End::Killed { torn_bytes } => {
-                folder = killed(&folder, |name| name == FILE_NAME, torn_bytes)?;
-            }
         }
-        let left = self.left.load(Ordering::Relaxed);
-        drop(self);
-        Ok(Some(Box::new(move || Ok(Box::new(open(folder, left)?)))))
+        if end == End::Closed {
+            self.wal.sync()?;
+        }
+        Ok(None)
     }
 }

@@ -41,20 +41,15 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
-use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, Once};
 
 use anyhow::{Context, Result, bail};
 use walrus_rust::{FsyncSchedule, ReadConsistency, Walrus, disable_fd_backend, enable_fd_backend};
 
-use super::{records_that_make_a_stream, stream_names};
-use crate::contender::{Contender, NO_ATOMIC, NO_SYNC, lacks_options};
+use super::{FIRST_RECORDS, stream_names};
+use crate::contender::{NO_ATOMIC, NO_SYNC, lacks_options};
 use crate::folder::Folder;
-use crate::form::Form;
-use crate::log::{End, Log, Opening};
-use crate::plan::Plan;
-use crate::tally::Tally;
-use crate::team::lock;
-use crate::workload::Workload;
+use crate::{Contender, End, Log, Opening, Plan, Tally, Workload, lock};
 
 pub(super) const WALRUS: Contender = Contender {
     name: NAME,
@@ -67,16 +62,19 @@ pub(super) const WALRUS: Contender = Contender {
         workload if workload.has_streams() => None,
         other => lacks_options(other),
     },
-    lacks_form: |form| match form {
-        Form::Unsynced(_) => Some(NO_SYNC),
-        Form::Torn(_) => Some("it takes garbage for a record without a check of its form"),
-        Form::Segments(_) => Some("it has files of 1 GB"),
-        _ => None,
+    lacks_form: |form| {
+        if form.unsynced_bytes > 0 {
+            return Some(NO_SYNC);
+        } else if form.torn_bytes > 0 {
+            return Some("it takes garbage for a record without a check of its form");
+        }
+        (form.segments > 0).then_some("it has files of 1 GB")
     },
     lacks_streams: |streams| (streams > MOST_TOPICS).then_some("it has 10 MB for each topic"),
     // Readers of a topic share one position.
     has_one_thread: |workload| workload == Workload::Scan,
-    create: |workload, plan| Ok(Box::new(create(workload, plan)?)),
+    reads_once: true,
+    open: |plan| Ok(Box::new(WalrusLog::create(plan)?)),
     ..Contender::BASE
 };
 
@@ -110,12 +108,13 @@ pub fn begin_again(dir: &Path) -> Result<()> {
 }
 
 struct WalrusLog {
-    open: RwLock<Generation>,
+    log: Walrus,
+    /// After the log, so that it is dropped later.
+    files: Files,
+    /// Of its folder: a trim begins the next one.
+    number: u32,
+    plan: Plan,
     topics: Vec<Topic>,
-    /// Records at the begin of each topic that have made it.
-    made_by: usize,
-    schedule: FsyncSchedule,
-    dir: PathBuf,
 }
 
 struct Topic {
@@ -123,22 +122,48 @@ struct Topic {
     batches: Mutex<()>,
 }
 
-/// A log and the number of its folder: a trim begins the next one.
-struct Generation {
-    /// `None` only while it is opened again: there is never more than one log in a folder.
-    log: Option<Walrus>,
-    number: u32,
-}
-
-impl Generation {
-    fn open(number: u32, schedule: FsyncSchedule) -> Result<Generation> {
-        let key = key(number);
-        let log = Walrus::with_consistency_and_schedule_for_key(&key, READER, schedule)?;
-        Ok(Generation { log: Some(log), number })
+impl WalrusLog {
+    fn create(plan: &Plan) -> Result<WalrusLog> {
+        static FIRST: Once = Once::new();
+        let dir = absolute(&plan.dir)?;
+        if env::var_os(QUIET).is_none() || env::var_os(FOLDER).is_none_or(|set| *dir != *set) {
+            bail!("walrus needs {QUIET}=1 and {FOLDER}={} in the environment", dir.display());
+        }
+        FIRST.call_once(|| {
+            // If it fails, the next one fails as well, and reports why.
+            let _ = open(0, FsyncSchedule::NoFsync);
+        });
+        if plan.workload.needs_a_disk() {
+            enable_fd_backend()
+        } else {
+            disable_fd_backend()
+        }
+        let log = WalrusLog::open(plan, 1)?;
+        log.make_topics()?;
+        Ok(log)
     }
 
-    fn log(&self) -> Result<&Walrus> {
-        self.log.as_ref().context("the log could not be opened again")
+    /// Opens a log that syncs each append if the workload measures durability, and none otherwise.
+    fn open(plan: &Plan, number: u32) -> Result<WalrusLog> {
+        let has_syncs = plan.workload.needs_a_disk();
+        let schedule = if has_syncs { FsyncSchedule::SyncEach } else { FsyncSchedule::NoFsync };
+        let topic = |name| Topic { name, batches: Mutex::new(()) };
+        Ok(WalrusLog {
+            log: open(number, schedule)?,
+            files: Files(plan.dir.join(key(number))),
+            number,
+            plan: plan.clone(),
+            topics: stream_names(plan).into_iter().map(topic).collect(),
+        })
+    }
+
+    fn make_topics(&self) -> Result<()> {
+        (0..self.topics.len()).try_for_each(|stream| self.append(stream, &[1]))
+    }
+
+    /// Returns the topic of a stream. A log that is not one of streams has one topic for all.
+    fn topic(&self, stream: usize) -> &Topic {
+        &self.topics[stream % self.topics.len()]
     }
 }
 
@@ -146,111 +171,51 @@ fn key(number: u32) -> String {
     format!("log-{number}")
 }
 
-/// Returns the folder of the logs. Fails unless this process was started with the environment that
-/// names it.
-fn folder_of(plan: &Plan) -> Result<PathBuf> {
-    static FIRST: Once = Once::new();
-    let dir = absolute(&plan.dir)?;
-    if env::var_os(QUIET).is_none() || env::var_os(FOLDER).is_none_or(|set| *dir != *set) {
-        bail!("walrus needs {QUIET}=1 and {FOLDER}={} in the environment", dir.display());
-    }
-    FIRST.call_once(|| {
-        // If it fails, the next one fails as well, and reports why.
-        let _ = Generation::open(0, FsyncSchedule::NoFsync);
-    });
-    Ok(dir)
+fn open(number: u32, schedule: FsyncSchedule) -> Result<Walrus> {
+    Ok(Walrus::with_consistency_and_schedule_for_key(&key(number), READER, schedule)?)
 }
 
-/// Makes an empty log. It syncs each append if the workload measures durability, and none
-/// otherwise.
-fn create(workload: Workload, plan: &Plan) -> Result<WalrusLog> {
-    let dir = folder_of(plan)?;
-    let has_syncs = workload.needs_a_disk();
-    if has_syncs {
-        enable_fd_backend()
-    } else {
-        disable_fd_backend()
-    }
-    let schedule = if has_syncs { FsyncSchedule::SyncEach } else { FsyncSchedule::NoFsync };
-    let topic = |name| Topic { name, batches: Mutex::new(()) };
-    let topics = stream_names(workload, plan).into_iter().map(topic).collect();
-    let log = WalrusLog::open(dir, 1, schedule, topics, records_that_make_a_stream(workload))?;
-    log.make_topics()?;
-    Ok(log)
-}
+/// The folder of a log's files. A drop frees the disk that they take.
+struct Files(PathBuf);
 
-impl WalrusLog {
-    fn open(
-        dir: PathBuf,
-        number: u32,
-        schedule: FsyncSchedule,
-        topics: Vec<Topic>,
-        made_by: usize,
-    ) -> Result<WalrusLog> {
-        let open = RwLock::new(Generation::open(number, schedule)?);
-        Ok(WalrusLog { open, topics, made_by, schedule, dir })
-    }
-
-    fn make_topics(&self) -> Result<()> {
-        (0..self.topics.len()).try_for_each(|stream| self.append(stream, &[1], self.made_by as u32))
-    }
-
-    /// Returns the topic of a stream. A log that is not one of streams has one topic for all.
-    fn topic(&self, stream: usize) -> &Topic {
-        &self.topics[stream % self.topics.len()]
-    }
-
-    fn current(&self) -> RwLockReadGuard<'_, Generation> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn current_mut(&self) -> RwLockWriteGuard<'_, Generation> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for WalrusLog {
+impl Drop for Files {
     fn drop(&mut self) {
-        let mut current = self.current_mut();
-        current.log = None;
         // The run clears its folder at its end: files that cannot be truncated here go then.
-        let _ = free(&self.dir.join(key(current.number)));
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = File::options().write(true).open(entry.path()).map(|file| file.set_len(0));
+        }
     }
 }
 
 impl Log for WalrusLog {
-    fn append(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        let current = self.current();
-        let (log, topic) = (current.log()?, self.topic(stream));
-        for _ in 0..count {
-            log.append_for_topic(&topic.name, record)?;
-        }
-        Ok(())
+    fn append(&self, stream: usize, record: &[u8]) -> Result<()> {
+        self.appends(stream, record, 1)
+    }
+
+    fn appends(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
+        let name = &self.topic(stream).name;
+        (0..count).try_for_each(|_| Ok(self.log.append_for_topic(name, record)?))
     }
 
     fn commit(&self, stream: usize, record: &[u8]) -> Result<()> {
-        self.append(stream, record, 1)
+        self.append(stream, record)
     }
 
     fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
-        let (current, topic) = (self.current(), self.topic(stream));
+        let topic = self.topic(stream);
         let records = vec![record; count.min(LARGEST_BATCH) as usize];
         let mut left = count as usize;
         while left > 0 {
             let piece = &records[..left.min(records.len())];
             let _turn = lock(&topic.batches);
-            current.log()?.batch_append_for_topic(&topic.name, piece)?;
+            self.log.batch_append_for_topic(&topic.name, piece)?;
             left -= piece.len();
         }
         Ok(())
     }
 
-    fn trim(&self) -> Result<()> {
-        let mut current = self.current_mut();
-        let old = current.number;
-        *current = Generation::open(old + 1, self.schedule)?;
-        drop(current);
-        free(&self.dir.join(key(old)))?;
+    fn trim(&mut self) -> Result<()> {
+        *self = WalrusLog::open(&self.plan, self.number + 1)?;
         self.make_topics()
     }
 
@@ -259,10 +224,10 @@ impl Log for WalrusLog {
     }
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
-        let (current, topic) = (self.current(), self.topic(stream));
-        let mut skipped = self.made_by;
+        let name = &self.topic(stream).name;
+        let mut skipped = FIRST_RECORDS;
         loop {
-            let records = current.log()?.batch_read_for_topic(&topic.name, READ_BYTES, true)?;
+            let records = self.log.batch_read_for_topic(name, READ_BYTES, true)?;
             if records.is_empty() {
                 return Ok(());
             }
@@ -271,39 +236,13 @@ impl Log for WalrusLog {
         }
     }
 
-    /// Drops the log and opens it again.
-    fn rewind(&self) -> Result<()> {
-        let mut current = self.current_mut();
-        current.log = None;
-        *current = Generation::open(current.number, self.schedule)?;
-        Ok(())
-    }
-
     /// Drops the log: the crate has no other end.
-    fn end(mut self: Box<Self>, _end: End) -> Result<Option<Opening>> {
-        let (topics, made_by) = (std::mem::take(&mut self.topics), self.made_by);
-        let mut current = self.current_mut();
-        current.log = None;
-        // The drop of this log does not find the files under the next number.
-        let (number, schedule) = (current.number + 1, self.schedule);
-        fs::rename(self.dir.join(key(current.number)), self.dir.join(key(number)))?;
-        drop(current);
-        let dir = self.dir.clone();
-        Ok(Some(Box::new(move || {
-            Ok(Box::new(WalrusLog::open(dir, number, schedule, topics, made_by)?))
-        })))
+    fn end(self: Box<Self>, plan: &Plan, _end: End) -> Result<Option<Opening>> {
+        let WalrusLog { log, files, number, .. } = *self;
+        drop(log);
+        // So that the drop of `files` does not find them.
+        fs::rename(&files.0, files.0.with_file_name(key(number + 1)))?;
+        let plan = plan.clone();
+        Ok(Some(Box::new(move || Ok(Box::new(WalrusLog::open(&plan, number + 1)?)))))
     }
-}
-
-/// Frees the disk that the files of a dropped log take.
-fn free(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        File::options()
-            .write(true)
-            .open(&path)
-            .and_then(|file| file.set_len(0))
-            .with_context(|| format!("truncating {} to 0", path.display()))?;
-    }
-    Ok(())
 }
