@@ -6,11 +6,13 @@
 #   verification/filesystems.sh                 ext4, xfs, btrfs
 #   verification/filesystems.sh ext4 btrfs      those
 #
-# PALISADE names the binary; without it, a release build is made. ROUNDS (3) is the number of kills.
+# PALISADE and FILL name the binaries `palisade` and `disk-fill` (of verification/programs); without
+# them, release builds are made. ROUNDS (3) is the number of kills.
 # An image has 512 MiB: on a fast or busy machine a round of appends takes more than 64 MiB.
 set -euo pipefail
-# A binary that is named from where the caller stands.
+# Binaries that are named from where the caller stands.
 [[ ${PALISADE:-} != */* || $PALISADE == /* ]] || PALISADE=$PWD/$PALISADE
+[[ ${FILL:-} != */* || $FILL == /* ]] || FILL=$PWD/$FILL
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/usage.sh
 source verification/lib/usage.sh
@@ -53,7 +55,7 @@ demonstrate() {
         rm -rf "${folder:?}/$promise"
     done
     echo "-- $kind: full, space again, full again"
-    "$PALISADE" demo-fill "$folder/fill" "${sizes[@]}" || return 1
+    "$FILL" "$folder/fill" "${sizes[@]}" || return 1
     "$PALISADE" verify "$folder/fill" | head -n 1 || return 1
 }
 
@@ -93,10 +95,12 @@ if ((EUID != 0)); then
     echo "skipped: loop mounts need root"
     exit 0
 fi
-if [[ -z ${PALISADE:-} ]]; then
-    cargo build --locked --release -p palisade-cli
-    PALISADE=$PWD/${CARGO_TARGET_DIR:-target}/release/palisade
-    [[ -x $PALISADE ]] || PALISADE=${CARGO_TARGET_DIR:-target}/release/palisade
+if [[ -z ${PALISADE:-} || -z ${FILL:-} ]]; then
+    cargo build --locked --release -p palisade-cli -p palisade-verification --bin palisade \
+        --bin disk-fill
+    built=$PWD/${CARGO_TARGET_DIR:-target}/release
+    [[ -d $built ]] || built=${CARGO_TARGET_DIR:-target}/release
+    PALISADE=${PALISADE:-$built/palisade} FILL=${FILL:-$built/disk-fill}
 fi
 
 failed=0

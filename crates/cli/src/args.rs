@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
-use palisade::{Lsn, Options};
+use palisade::Lsn;
 
 use crate::demo::content;
 
@@ -22,15 +22,6 @@ A child process writes records from all threads, and reports each record after t
 every reported record is there with its content, that no record is repeated, and that a child wrote
 each record of the log. The next round continues with the same log. Without --dir the demo uses a
 folder below ./target, and removes it unless the check fails. A folder that --dir names stays.
-
-Fields of --json, which is printed if the check held; all but promise are numbers or lists:
-  threads, record_bytes, promise
-                         what the writer did
-  acknowledged, recovered
-                         records of all rounds that were reported, and that came back
-  rounds                 an object for each, with round, acknowledged, per_s, recovered,
-                         from_buffer (records that only the log buffer had), torn_bytes, holes
-                         (ranges that the open filled), recovery_us (the duration of the open)
 
 Exit codes: 0 the check held, 1 it did not, 2 wrong usage, 3 input or output failed.";
 
@@ -173,30 +164,34 @@ pub(crate) struct DemoArgs {
     /// Seconds from the first report of the writer to its kill, in each round: 0.05 to 86400.
     #[arg(long, default_value = "3", value_parser = seconds)]
     pub(crate) seconds: Duration,
+    /// Folder of the log: absent or empty. Default: below ./target, kept only if the check fails.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Bytes of log in a segment: a multiple of 4096 from 65536 to 1 TiB.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    pub(crate) segment_bytes: u64,
+    /// How many times the writer is killed.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) load: DemoLoad,
+}
+
+/// What the demo's writer does.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoLoad {
     /// How many threads write.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
     /// Size of each record, from 32 bytes to 4 MiB.
     #[arg(long, value_name = "BYTES", default_value = "256", value_parser = record_bytes())]
     pub(crate) record_bytes: usize,
-    /// Folder of the log: absent or empty. Default: below ./target, kept only if the check fails.
-    #[arg(long)]
-    pub(crate) dir: Option<PathBuf>,
-    /// Bytes of log in a segment: a multiple of 4096 from 65536 to 1 TiB. Default: 64 MiB.
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) segment_bytes: Option<u64>,
-    /// Bytes of the log buffer: a power of two from 4096 to 1 GiB. Default: 16 MiB.
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) buffer_bytes: Option<usize>,
-    /// How many times the writer is killed.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) rounds: u32,
+    /// Bytes of the log buffer: a power of two from 4096 to 1 GiB.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    pub(crate) buffer_bytes: usize,
     /// The call after which the writer reports a record.
     #[arg(long, value_enum, default_value_t = Promise::Commit)]
     pub(crate) promise: Promise,
-    /// One JSON object instead of the table.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// What the demo's writer calls, and so what a reported record must survive.
@@ -223,67 +218,42 @@ pub(crate) struct ChildArgs {
     #[arg(long)]
     pub(crate) dir: PathBuf,
     #[arg(long)]
-    pub(crate) threads: u32,
-    #[arg(long, value_parser = record_bytes())]
-    pub(crate) record_bytes: usize,
-    #[arg(long)]
     pub(crate) seed: u64,
-    #[arg(long, value_enum)]
-    pub(crate) promise: Promise,
-    #[arg(long)]
-    pub(crate) buffer_bytes: Option<usize>,
+    #[command(flatten)]
+    pub(crate) load: DemoLoad,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct FillArgs {
-    /// Folder of the log, on the disk that is to be filled: absent or empty.
-    pub(crate) dir: PathBuf,
-    /// Size of a file beside the log, which is removed to free space.
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
-    pub(crate) ballast_bytes: usize,
-    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
-    pub(crate) segment_bytes: u64,
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
-    pub(crate) buffer_bytes: usize,
-}
-
-/// The arguments of `map`, `stat` and some `streams` commands.
+/// The arguments of each command that reads a log.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// Folder of the log.
     pub(crate) dir: PathBuf,
-    /// One JSON object.
+    /// JSON instead of text, with the fields below.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct InfoArgs {
-    /// Folder of the log.
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     /// List all segments, one a line.
     #[arg(long)]
     pub(crate) segments: bool,
-    /// One JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct DumpArgs {
-    /// Folder of the log.
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     /// Begin with the record at this LSN (decimal, or hexadecimal after 0x).
     #[arg(long, value_name = "LSN")]
     pub(crate) from: Option<Lsn>,
     /// Print at most this many records.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// One JSON object a line, with all bytes in hexadecimal.
-    #[arg(long, conflicts_with = "hex")]
-    pub(crate) json: bool,
     /// All bytes of each record, sixteen a line.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(crate) hex: bool,
     /// Wait for the records that a writer adds, and print them, too.
     #[arg(long)]
@@ -296,14 +266,11 @@ pub(crate) struct DumpArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// Folder of the log.
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     /// Read segments in parallel and continue past the damage.
     #[arg(long)]
     pub(crate) deep: bool,
-    /// One JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
     /// Threads of --deep; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "deep")]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]
@@ -312,26 +279,11 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct SalvageArgs {
-    /// Folder of the log.
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     /// Begin at this LSN (decimal, or hexadecimal after 0x).
     #[arg(long, value_name = "LSN")]
     pub(crate) from: Option<Lsn>,
-    /// One JSON object a line, with all bytes in hexadecimal.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Returns options with these sizes. `None` keeps the default.
-pub(crate) fn log_options(segment_bytes: Option<u64>, buffer_bytes: Option<usize>) -> Options {
-    let options = match segment_bytes {
-        Some(bytes) => Options::new().segment_bytes(bytes),
-        None => Options::new(),
-    };
-    match buffer_bytes {
-        Some(bytes) => options.buffer_bytes(bytes),
-        None => options,
-    }
 }
 
 /// Parses a number of seconds, from 0.05 to 86400.

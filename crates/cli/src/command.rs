@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::args::{
-    ChildArgs, DEMO_EXAMPLES, DUMP_EXAMPLES, DemoArgs, DumpArgs, FillArgs, INFO_EXAMPLES, InfoArgs,
-    LogArgs, SALVAGE_EXAMPLES, SalvageArgs, VERIFY_EXAMPLES, VerifyArgs,
+    ChildArgs, DEMO_EXAMPLES, DUMP_EXAMPLES, DemoArgs, DumpArgs, INFO_EXAMPLES, InfoArgs, LogArgs,
+    SALVAGE_EXAMPLES, SalvageArgs, VERIFY_EXAMPLES, VerifyArgs,
 };
 use crate::doctor::place::GuardArgs;
 use crate::doctor::{self, DoctorArgs};
@@ -18,7 +18,6 @@ use crate::streams::{self, StreamsArgs};
 const EXAMPLES: &str = "\
 Examples:
   palisade demo                        kill a writer after 3 s, check what comes back
-  palisade demo --rounds 20            the same, twenty times on one log
   palisade demo --promise append       an append that returned must survive the kill
   palisade info ./log                  what the log is and where it begins and ends
   palisade map ./log                   its segments, what they hold, and what is missing
@@ -103,7 +102,4 @@ pub(crate) enum Command {
     /// The process that removes what a killed `doctor` leaves.
     #[command(hide = true)]
     DoctorGuard(GuardArgs),
-    /// Fills a small disk, frees space and continues; for `verification/filesystems.sh`.
-    #[command(hide = true)]
-    DemoFill(FillArgs),
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::args::DumpArgs;
 use crate::exit::Failure;
-use crate::json;
-use crate::progress::{Walk, while_reading};
+use crate::output::{complain, print_json};
+use crate::progress::{while_printing, while_reading};
 
 /// How much of a record the short form shows.
 const SHOWN_BYTES: usize = 48;
@@ -26,21 +26,21 @@ const NOTHING_LEFT: &str = "nothing was changed; no header of a segment validate
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
     let print = print_as(args);
-    let log = open(&args.dir)?;
+    let log = open(&args.log.dir)?;
     let state = log.state()?;
-    let mut walk = Walk::new(&log, args.from)?;
     let mut records = log.records(args.from)?;
     let mut wanted = args.from;
     let mut left = args.limit.unwrap_or(u64::MAX);
-    while left > 0
-        && let Some(record) = records.next()?
-    {
-        begins_at(wanted.take(), Some(record.lsn()))?;
-        walk.show(record.lsn());
-        print(out, &record).map_err(Failure::output)?;
-        left -= 1;
-    }
-    drop(walk);
+    while_printing(&log, |_| {
+        while left > 0
+            && let Some(record) = records.next()?
+        {
+            begins_at(wanted.take(), Some(record.lsn()))?;
+            print(out, &record).map_err(Failure::output)?;
+            left -= 1;
+        }
+        Ok::<_, Failure>(())
+    })?;
     if left == 0 {
         return Ok(());
     }
@@ -57,8 +57,8 @@ pub(crate) type Print<W> = fn(&mut W, &Record<'_>) -> io::Result<()>;
 
 /// Returns the form that the arguments ask for.
 pub(crate) fn print_as<W: Write>(args: &DumpArgs) -> Print<W> {
-    match (args.json, args.hex) {
-        (true, _) => print_json,
+    match (args.log.json, args.hex) {
+        (true, _) => print_object,
         (_, true) => print_hex,
         _ => print_line,
     }
@@ -80,8 +80,7 @@ pub(crate) fn open(dir: &Path) -> Result<Inspector, Failure> {
     let log = inspect(dir)?;
     if log.has_rebuilt_state() {
         let text = "the file `meta` is missing or damaged; the state comes from segment headers";
-        // A note that cannot be printed is no failure: `palisade verify` says the same.
-        let _ = writeln!(io::stderr(), "note: {text}: {}", log.state()?.uuid);
+        complain(format_args!("note: {text}: {}", log.state()?.uuid));
     }
     Ok(log)
 }
@@ -99,7 +98,7 @@ pub(crate) fn may_end_at(end: Lsn, log: &Inspector, before: &State) -> Result<()
     let text = if end < floor {
         format!("no valid record here, though the log was durable up to LSN {floor}")
     } else {
-        let verdict = while_reading(log, || log.verify())?;
+        let verdict = while_reading(log, |_| log.verify())?;
         if verdict.outcome != Outcome::Corrupt || verdict.end != end {
             return Ok(());
         }
@@ -126,17 +125,15 @@ fn no_record(text: String) -> Failure {
 /// Prints a record in one line, cut short.
 pub(crate) fn print_line<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     let data = record.data();
+    let (lsn, tag, unit) = (record.lsn(), record.tag(), unit(record));
+    writeln!(out, "{lsn:>16}  tag {tag:>5}  {:>8} {unit}  {}", data.len(), beginning(data))
+}
+
+/// Returns the first bytes, for a line of the short form.
+pub(crate) fn beginning(data: &[u8]) -> String {
     let shown = &data[..data.len().min(SHOWN_BYTES)];
     let more = if shown.len() < data.len() { "..." } else { "" };
-    writeln!(
-        out,
-        "{:>16}  tag {:>5}  {:>8} {}  {}{more}",
-        record.lsn(),
-        record.tag(),
-        data.len(),
-        unit(record),
-        shown.escape_ascii()
-    )
+    format!("{}{more}", shown.escape_ascii())
 }
 
 /// Returns the unit of a record's length: without the codec, an encoded record stays encoded.
@@ -156,7 +153,7 @@ struct JsonRecord {
 }
 
 /// Prints a record as one JSON object in a line.
-pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
+pub(crate) fn print_object<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {
     let object = JsonRecord {
         lsn: record.lsn().as_u64(),
         next_lsn: record.next_lsn().as_u64(),
@@ -165,7 +162,7 @@ pub(crate) fn print_json<W: Write>(out: &mut W, record: &Record<'_>) -> io::Resu
         encoded: record.is_encoded(),
         hex: hex(record.data()),
     };
-    json::print(out, &object)
+    print_json(out, &object)
 }
 
 fn print_hex<W: Write>(out: &mut W, record: &Record<'_>) -> io::Result<()> {

@@ -5,59 +5,37 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use palisade::ErrorKind;
+use palisade::{Error, ErrorKind};
 
 /// The exit codes of all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done; for `demo`: the check held; for `verify`: every record is whole.
-    Success,
-    /// `demo`: the check did not hold.
-    CheckFailed,
-    /// `verify`: a crash left a torn tail.
-    TornTail,
+    Success = 0,
+    /// `demo`: the check did not hold; `verify`: a crash left a torn tail.
+    CheckFailed = 1,
     /// An argument is wrong; also clap's code for arguments that it cannot parse.
-    Usage,
+    Usage = 2,
     /// The operating system reported a failure, or there is no log that can be read.
-    Io,
+    Io = 3,
     /// Acknowledged data is damaged or missing; for `salvage`: there are gaps.
-    Corrupt,
-}
-
-impl Exit {
-    const fn code(self) -> u8 {
-        match self {
-            Exit::Success => 0,
-            Exit::CheckFailed | Exit::TornTail => 1,
-            Exit::Usage => 2,
-            Exit::Io => 3,
-            Exit::Corrupt => 4,
-        }
-    }
+    Corrupt = 4,
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit.code())
+        ExitCode::from(exit as u8)
     }
 }
 
 /// Why a command did not do what it was asked to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments ask for something that cannot be done.
-    Usage(String),
     /// The demo's check did not hold: what is missing or foreign, one per line.
     Check(String),
-    /// The log refused or failed.
-    Log(palisade::Error),
-    /// The operating system failed.
-    Io {
-        /// What was being done.
-        what: String,
-        /// How it failed.
-        source: io::Error,
-    },
+    /// The arguments ask for something that cannot be done, or the log or the operating system
+    /// failed.
+    Error(Error),
     /// Whoever read the output has gone: nothing is wrong, nobody is interested.
     OutputClosed,
 }
@@ -67,64 +45,71 @@ impl Failure {
     pub(crate) fn output(source: io::Error) -> Failure {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
-            _ => Failure::io("could not write to standard output", source),
+            _ => Failure::io("write to standard output")(source),
         }
     }
 
-    /// Makes a failure of the operating system; `what` is a clause, such as "could not start X".
-    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Failure {
-        Failure::Io { what: what.into(), source }
+    /// Makes a failure of the operating system to do `what`, such as "start the writing process".
+    pub(crate) fn io(what: &str) -> impl Fn(io::Error) -> Failure + Copy {
+        move |source| Error::io(what, source).into()
     }
 
-    /// Makes a failure to do something with a path; `what` is a verb, such as "write".
+    /// Makes a failure of the operating system to do something with a path; `what` is a verb.
     pub(crate) fn at(what: &str, path: &Path) -> impl Fn(io::Error) -> Failure + Copy {
-        move |source| Failure::io(format!("could not {what} {}", path.display()), source)
+        move |source| Error::io(what, source).at_path(path).into()
     }
 
-    /// Makes the failure of a path that must be a folder and is not.
-    pub(crate) fn no_folder(path: &Path) -> Failure {
-        let error = palisade::Error::new(ErrorKind::InvalidArgument, "the path is no folder");
-        error.at_path(path).with_advice("name a folder on the disk in question").into()
+    /// Makes the failure of arguments that ask for something that cannot be done.
+    pub(crate) fn usage(text: impl Into<String>) -> Failure {
+        Error::new(ErrorKind::InvalidArgument, text).into()
     }
 
-    /// Returns what happened, without what to do about it. This is one line, except for the list of
-    /// a check.
-    fn finding(&self) -> String {
-        match self {
-            Failure::Log(error) => finding_of(error).replace('\n', " "),
-            Failure::Io { .. } | Failure::Usage(_) => self.to_string().replace('\n', " "),
-            Failure::Check(_) | Failure::OutputClosed => self.to_string(),
-        }
-    }
-
-    /// Returns what to do about the failure with this command line.
-    fn advice(&self) -> &'static str {
-        match self {
-            Failure::Log(error) => advice_of(error).unwrap_or_else(|| match self.exit() {
-                Exit::Usage => HELP_ADVICE,
-                _ => error.io_kind().map_or(ANY_ADVICE, advice_of_io),
-            }),
-            Failure::Io { source, .. } => advice_of_io(source.kind()),
-            Failure::Usage(_) => HELP_ADVICE,
+    /// Returns what happened and what to do about it with this command line, in one line unless it
+    /// is the list of a check. At a terminal the advice has a line of its own.
+    pub(crate) fn text(&self, is_at_terminal: bool) -> String {
+        let advice = match self {
+            Failure::Error(error) => advice(error),
             Failure::Check(_) => "keep the log's folder: it shows what went wrong",
             Failure::OutputClosed => "nothing: the output has no reader",
+        };
+        match is_at_terminal {
+            true => format!("palisade: {self}\nwhat to do: {advice}"),
+            false => format!("palisade: {self}; {advice}"),
         }
-    }
-
-    /// Says it to a person at a terminal: what happened, and in a line of its own what to do.
-    pub(crate) fn for_terminal(&self) -> String {
-        format!("palisade: {}\nwhat to do: {}", self.finding(), self.advice())
     }
 
     /// Returns the exit code that this failure calls for.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Failure::Usage(_) => Exit::Usage,
             Failure::Check(_) => Exit::CheckFailed,
-            Failure::Log(error) => exit_of(error.kind()),
-            Failure::Io { .. } => Exit::Io,
+            Failure::Error(error) => exit_of(error.kind()),
             Failure::OutputClosed => Exit::Success,
         }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Check(text) => f.write_str(text),
+            // The user has no program to change.
+            Failure::Error(error) => match error.finding().as_str() {
+                "" => write!(f, "the log failed ({:?})", error.kind()),
+                text => f.write_str(
+                    &text
+                        .replace('\n', " ")
+                        .replace("segment_bytes", "--segment-bytes")
+                        .replace("buffer_bytes", "--buffer-bytes"),
+                ),
+            },
+            Failure::OutputClosed => f.write_str("standard output was closed"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Error(error)
     }
 }
 
@@ -140,39 +125,38 @@ fn exit_of(kind: ErrorKind) -> Exit {
     }
 }
 
-/// Says an error of the log in the words of this command line: its user has no program to change.
-fn text_of(error: &palisade::Error) -> String {
-    let finding = finding_of(error);
-    advice_of(error).map_or(finding.clone(), |advice| format!("{finding}; {advice}"))
-}
-
-fn finding_of(error: &palisade::Error) -> String {
-    match error.finding().as_str() {
-        "" => format!("the log failed ({:?})", error.kind()),
-        text => text
-            .replace("segment_bytes", "--segment-bytes")
-            .replace("buffer_bytes", "--buffer-bytes"),
-    }
-}
-
-fn advice_of(error: &palisade::Error) -> Option<&'static str> {
-    error.advice_of_cause().or_else(|| advice(error.kind()))
-}
-
 const HELP_ADVICE: &str = "see the examples that `--help` behind the command prints";
-const ANY_ADVICE: &str =
-    "the messages of the system may tell more (`dmesg`); run the command again";
+const MOUNT_ADVICE: &str = "check that the path is right and its disk is mounted";
 
-/// Returns what to do about a failure of the operating system.
-fn advice_of_io(kind: io::ErrorKind) -> &'static str {
-    match kind {
-        io::ErrorKind::NotFound => "check that the path is right and its disk is mounted",
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            "name a folder: the path names a file, or leads through one"
+/// Returns what to do about an error with this command line.
+fn advice(error: &Error) -> &'static str {
+    if let Some(advice) = error.advice_of_cause() {
+        return advice;
+    }
+    match error.kind() {
+        ErrorKind::InvalidArgument => HELP_ADVICE,
+        ErrorKind::TooLarge => "name smaller records or larger segments and buffer",
+        ErrorKind::NoSpace => "free space, or raise the limit, then run the command again",
+        ErrorKind::NoFiles => "close files or raise the limit, then run the command again",
+        ErrorKind::NotFound => MOUNT_ADVICE,
+        ErrorKind::Foreign => "name a folder that holds a log of Palisade",
+        ErrorKind::Unsupported => "use the `palisade` of the version that wrote it",
+        ErrorKind::Locked => "stop the process that has it open, then run the command again",
+        ErrorKind::Corrupt => {
+            "nothing was changed; `palisade verify --deep` names what is damaged: restore from a \
+             replica or backup, or copy with `palisade repair` what lies below the damage"
         }
-        io::ErrorKind::PermissionDenied => "grant this user access, or name another path",
-        io::ErrorKind::StorageFull => "free space, then run the command again",
-        _ => ANY_ADVICE,
+        ErrorKind::NotARecord => "`palisade dump` prints the LSNs of all records",
+        ErrorKind::OutOfRange => "`palisade verify` prints where the log ends",
+        ErrorKind::Truncated => "`palisade info` prints where the log begins",
+        ErrorKind::PermissionDenied => "grant this user access to the folder and the files in it",
+        _ => match error.io_kind() {
+            Some(io::ErrorKind::NotFound) => MOUNT_ADVICE,
+            Some(io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) => {
+                "name a folder: the path names a file, or leads through one"
+            }
+            _ => "the messages of the system may tell more (`dmesg`); run the command again",
+        },
     }
 }
 
@@ -193,71 +177,26 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns what to do about an error of this kind with this command line; `None` if the kind has no
-/// advice of its own.
-fn advice(kind: ErrorKind) -> Option<&'static str> {
-    let advice = match kind {
-        ErrorKind::TooLarge => "name smaller records or larger segments and buffer",
-        ErrorKind::NoSpace => {
-            "nothing is lost: free space, or raise the limit, then run the command again"
-        }
-        ErrorKind::NoFiles => {
-            "nothing is lost: close files or raise the limit, then run the command again"
-        }
-        ErrorKind::NotFound => "check that the path is right and its disk is mounted",
-        ErrorKind::Foreign => "name a folder that holds a log of Palisade",
-        ErrorKind::Unsupported => "use the `palisade` of the version that wrote it",
-        ErrorKind::Locked => "stop the process that has it open, then run the command again",
-        ErrorKind::Corrupt => {
-            "nothing was changed; `palisade verify --deep` names what is damaged: restore from a \
-             replica or backup, or copy with `palisade repair` what lies below the damage"
-        }
-        ErrorKind::NotARecord => "`palisade dump` prints the LSNs of all records",
-        ErrorKind::OutOfRange => "`palisade verify` prints where the log ends",
-        ErrorKind::Truncated => "`palisade info` prints where the log begins",
-        ErrorKind::PermissionDenied => "grant this user access to the folder and the files in it",
-        _ => return None,
-    };
-    Some(advice)
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Usage(text) | Failure::Check(text) => f.write_str(text),
-            Failure::Log(error) => f.write_str(&text_of(error)),
-            Failure::Io { what, source } => write!(f, "{what}: {source}"),
-            Failure::OutputClosed => f.write_str("standard output was closed"),
-        }
-    }
-}
-
-impl From<palisade::Error> for Failure {
-    fn from(error: palisade::Error) -> Failure {
-        Failure::Log(error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn at_a_terminal_each_failure_is_a_cause_and_an_advice_line() {
-        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let io = |kind: io::ErrorKind| Failure::io("list ./log")(kind.into());
+        let log = |kind, text| Failure::Error(Error::new(kind, text));
         let failures = [
-            Failure::Usage("first\nsecond".into()),
-            Failure::Io { what: "could not list ./log".into(), source: denied },
-            Failure::io("could not write", full),
-            Failure::io("could not wait", io::Error::other("two\nlines")),
-            Failure::Log(palisade::Error::new(ErrorKind::Locked, "another process has it")),
-            Failure::Log(palisade::Error::new(ErrorKind::Io, "the read failed")),
-            Failure::Log(palisade::Error::new(ErrorKind::InvalidArgument, "no such size")),
+            Failure::usage("first\nsecond"),
+            io(io::ErrorKind::PermissionDenied),
+            io(io::ErrorKind::StorageFull),
+            Failure::io("wait")(io::Error::other("two\nlines")),
+            log(ErrorKind::Locked, "another process has it"),
+            log(ErrorKind::Io, "the read failed"),
+            log(ErrorKind::InvalidArgument, "no such size"),
             Failure::Check("record 7 is missing".into()),
         ];
         for failure in failures {
-            let text = failure.for_terminal();
+            let text = failure.text(true);
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines.len(), 2, "{text}");
             assert!(lines[0].starts_with("palisade: "), "{text}");
@@ -285,10 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn at_a_terminal_an_error_names_its_advice_once() {
-        let failure = Failure::Log(palisade::Error::new(ErrorKind::Locked, "it is in use"));
-        let advice = advice(ErrorKind::Locked).unwrap();
-        let text = failure.for_terminal();
+    fn an_error_names_its_advice_once() {
+        let error = Error::new(ErrorKind::Locked, "it is in use");
+        let advice = advice(&error);
+        let failure = Failure::Error(error);
+        let text = failure.text(true);
         assert_eq!(text, format!("palisade: it is in use\nwhat to do: {advice}"));
+        assert_eq!(failure.text(false), format!("palisade: it is in use; {advice}"));
     }
 }

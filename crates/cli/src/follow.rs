@@ -14,6 +14,7 @@ use palisade::{Error, ErrorKind, Lsn};
 use crate::args::DumpArgs;
 use crate::dump::{self, Print};
 use crate::exit::Failure;
+use crate::output;
 
 /// Headers that contradict each other count as damage after this time. A writer that truncates
 /// passes through such a state.
@@ -32,7 +33,7 @@ const LOOKS: usize = 3;
 /// `Truncated`, `NotARecord`: no record begins at `args.from`. `Corrupt`: the log is damaged. Else
 /// those of reading the log and of `out`.
 pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let log = dump::open(&args.dir)?;
+    let log = dump::open(&args.log.dir)?;
     let state = log.state()?;
     if let Some(from) = args.from {
         check_from(&log, &state, from)?;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &DumpArgs, out: &mut impl Write) -> Result<(), Failure> 
         checked: None,
     };
     while follow.left > 0 {
-        if follow.print_new()? {
+        if follow.poll()? {
             (follow.idle, follow.idle_since) = (0, Instant::now());
         } else {
             follow.idle = follow.idle.saturating_add(1);
@@ -92,14 +93,21 @@ struct Follow<'a, W> {
 
 impl<W: Write> Follow<'_, W> {
     /// Prints the records that are there from `next` on. Returns whether `next` has moved.
-    fn print_new(&mut self) -> Result<bool, Failure> {
+    fn poll(&mut self) -> Result<bool, Failure> {
         let before = self.next;
+        match self.print_new() {
+            Ok(()) => self.failing_since = None,
+            // The next poll goes on from here.
+            Err(Failure::Error(error)) if error.kind() == ErrorKind::Truncated => {}
+            Err(Failure::Error(error)) if is_passing(&error) && self.is_patient() => {}
+            Err(failure) => return Err(failure),
+        }
+        Ok(self.next > before)
+    }
+
+    fn print_new(&mut self) -> Result<(), Failure> {
         self.state = self.log.state()?;
-        let mut records = match self.log.records(Some(self.next)) {
-            Ok(records) => records,
-            Err(error) if is_passing(&error) && self.is_patient() => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
+        let mut records = self.log.records(Some(self.next))?;
         // The records begin at the head if that is above what was asked for.
         let from = records.position();
         if from > self.next {
@@ -108,27 +116,16 @@ impl<W: Write> Follow<'_, W> {
             self.note(format_args!("the writer truncated LSN {next} to {from} {what}"))?;
             self.next = from;
         }
-        while self.left > 0 {
-            let record = match records.next() {
-                Ok(Some(record)) => record,
-                Ok(None) => break,
-                // The next poll goes on from here.
-                Err(error) if error.kind() == ErrorKind::Truncated => {
-                    return Ok(self.next > before);
-                }
-                Err(error) if is_passing(&error) && self.is_patient() => {
-                    return Ok(self.next > before);
-                }
-                Err(error) => return Err(error.into()),
-            };
+        while self.left > 0
+            && let Some(record) = records.next()?
+        {
+            self.failing_since = None;
             self.skip_to(record.lsn())?;
             (self.print)(self.out, &record).map_err(Failure::output)?;
             self.next = record.next_lsn();
             self.left -= 1;
         }
-        self.failing_since = None;
-        self.skip_to(records.position())?;
-        Ok(self.next > before)
+        self.skip_to(records.position())
     }
 
     fn is_patient(&mut self) -> bool {
@@ -202,10 +199,7 @@ impl<W: Write> Follow<'_, W> {
     }
 
     fn note(&mut self, text: impl Display) -> Result<(), Failure> {
-        self.out.flush().map_err(Failure::output)?;
-        // Ignore a failure to print: the LSNs in the output show the gap.
-        let _ = writeln!(io::stderr(), "note: {text}");
-        Ok(())
+        output::note(self.out, text)
     }
 }
 
@@ -270,7 +264,7 @@ pub(crate) fn wait(time: Duration) -> Result<(), Failure> {
     match poll(&mut files, Some(&limit)) {
         Ok(0) | Err(Errno::INTR) => Ok(()),
         Ok(_) => Err(Failure::OutputClosed),
-        Err(error) => Err(Failure::io("could not wait for the next poll", error.into())),
+        Err(error) => Err(Failure::io("wait for the next poll")(error.into())),
     }
 }
 

@@ -4,13 +4,12 @@ use std::io::{self, Write};
 
 use palisade::inspect::{BufferPlace, Inspector, Segment, State};
 use palisade::{ErrorKind, Lsn};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::InfoArgs;
 use crate::dump::{self, hex};
 use crate::exit::Failure;
-use crate::json;
+use crate::output;
 
 /// The one format version that this program reads; a log of another one is refused.
 const FORMAT_VERSION: u32 = 1;
@@ -24,16 +23,19 @@ pub(crate) const DAMAGED_COPY: &str = "one of the two copies of the state in `me
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &InfoArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let info = Info::of(&dump::inspect(&args.dir)?)?;
-    let printed =
-        if args.json { json::print(out, &info.object(args)) } else { info.print(args, out) };
-    printed.map_err(Failure::output)
+    let info = Info::of(&dump::inspect(&args.log.dir)?)?;
+    output::print(out, args.log.json.then(|| info.object(args)), |out| info.print(args, out))
 }
 
 /// What a log's files say about it.
 struct Info {
     state: State,
-    standing: LogStanding,
+    /// The word for `--json`, and what it means.
+    standing: (&'static str, &'static str),
+    /// The meta file is lost.
+    is_lost: bool,
+    /// Where the log ends, if that is known without a scan.
+    end: Option<Lsn>,
     /// Where the log buffer lies; `None` where the meta file, which names it, is lost.
     buffer: Option<BufferPlace>,
     segments: Vec<Segment>,
@@ -41,50 +43,41 @@ struct Info {
     has_damaged_copy: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum LogStanding {
-    Open,
-    Closed,
-    Unclean,
-    /// As `Unclean`, with a clean end: `meta` was saved before the log went on.
-    #[serde(rename = "unclean")]
-    GoesOn,
-    Unsynced,
-    Lost,
-}
-
 impl Info {
     fn of(log: &Inspector) -> Result<Info, Failure> {
-        let (state, has_writer) = (log.state()?, log.has_writer()?);
-        let standing = match (log.check_synced(), log.has_rebuilt_state(), has_writer) {
-            (Err(error), ..) if error.kind() == ErrorKind::Foreign => LogStanding::Unsynced,
-            (Err(error), ..) => return Err(error.into()),
-            (_, true, _) => LogStanding::Lost,
-            (_, _, true) => LogStanding::Open,
-            _ if state.clean
-                && log.end().is_ok_and(|end| end > state.clean_end.max(state.head)) =>
-            {
-                LogStanding::GoesOn
+        let (state, is_lost) = (log.state()?, log.has_rebuilt_state());
+        let clean_end = state.clean_end.max(state.head);
+        let goes_on = state.clean && log.end().is_ok_and(|end| end > clean_end);
+        let standing = match log.check_synced() {
+            Err(error) if error.kind() == ErrorKind::Foreign => (
+                "unsynced",
+                "not synced: an open could not sync this copy of a log; run `palisade verify`",
+            ),
+            Err(error) => return Err(error.into()),
+            Ok(()) if is_lost => {
+                ("lost", "lost: `meta` is missing or damaged; read from the segments' headers")
             }
-            _ if state.clean => LogStanding::Closed,
-            _ => LogStanding::Unclean,
+            Ok(()) if log.has_writer()? => ("open", "open: a process holds the log"),
+            Ok(()) if goes_on => (
+                "unclean",
+                "records follow the clean end: `meta` was saved before them; the next open \
+                 recovers",
+            ),
+            Ok(()) if state.clean => ("closed", "closed cleanly"),
+            Ok(()) => ("unclean", "not closed cleanly: the next open recovers"),
         };
-        let buffer = if log.has_rebuilt_state() { None } else { Some(log.buffer()?) };
-        let has_damaged_copy = standing != LogStanding::Lost && log.has_damaged_copy()?;
-        Ok(Info { state, standing, buffer, segments: log.segments()?, has_damaged_copy })
-    }
-
-    /// Returns where the log ends, if that is known without a scan.
-    fn end(&self) -> Option<Lsn> {
-        (self.standing == LogStanding::Closed).then_some(self.state.clean_end)
+        let end = (standing.0 == "closed").then_some(state.clean_end);
+        let buffer = if is_lost { None } else { Some(log.buffer()?) };
+        let has_damaged_copy = !is_lost && log.has_damaged_copy()?;
+        let segments = log.segments()?;
+        Ok(Info { state, standing, is_lost, end, buffer, segments, has_damaged_copy })
     }
 
     /// Returns how far the log was durable when a process last closed it or dropped its last
     /// handle, unless the log ends there.
     fn last_end(&self) -> Option<Lsn> {
         let end = self.state.clean_end;
-        (self.standing != LogStanding::Closed && end > Lsn::ZERO).then_some(end)
+        (self.end.is_none() && end > Lsn::ZERO).then_some(end)
     }
 
     fn checkpoint(&self) -> Option<Lsn> {
@@ -93,27 +86,12 @@ impl Info {
 
     fn print(&self, args: &InfoArgs, out: &mut impl Write) -> io::Result<()> {
         let state = &self.state;
-        let standing = match self.standing {
-            LogStanding::Open => "open: a process holds the log",
-            LogStanding::Closed => "closed cleanly",
-            LogStanding::Unclean => "not closed cleanly: the next open recovers",
-            LogStanding::GoesOn => {
-                "records follow the clean end: `meta` was saved before them; the next open recovers"
-            }
-            LogStanding::Unsynced => {
-                "not synced: an open could not sync this copy of a log; run `palisade verify`"
-            }
-            LogStanding::Lost => {
-                "lost: `meta` is missing or damaged; read from the segments' headers"
-            }
-        };
-        let is_lost = self.standing == LogStanding::Lost;
         let lsn = |lsn: Option<Lsn>, or: &str| lsn.map_or(or.into(), |lsn| format!("LSN {lsn}"));
-        let end = lsn(self.end(), "not known without a scan: run `palisade verify`");
-        writeln!(out, "log         {}", args.dir.display())?;
+        let end = lsn(self.end, "not known without a scan: run `palisade verify`");
+        writeln!(out, "log         {}", args.log.dir.display())?;
         writeln!(out, "format      version {FORMAT_VERSION}")?;
         writeln!(out, "uuid        {}", state.uuid)?;
-        writeln!(out, "state       {standing}")?;
+        writeln!(out, "state       {}", self.standing.1)?;
         if self.has_damaged_copy {
             writeln!(out, "note        {DAMAGED_COPY}")?;
         }
@@ -121,7 +99,7 @@ impl Info {
             writeln!(out, "codec       {codec}")?;
         }
         writeln!(out, "segment     {} bytes", state.segment_bytes)?;
-        if is_lost {
+        if self.is_lost {
             writeln!(out, "buffer      unknown: only `meta` names the log buffer")?;
             writeln!(out, "epoch       unknown: `--segments` lists those of the segments")?;
             writeln!(
@@ -156,12 +134,12 @@ impl Info {
             Some(_) => ("heap", None),
         };
         let number = |segment: Option<&Segment>| segment.map(|segment| segment.number);
-        let known = |value: u64| (self.standing != LogStanding::Lost).then_some(value);
+        let known = |value: u64| (!self.is_lost).then_some(value);
         let mut object = json!({
-            "dir": args.dir.display().to_string(),
+            "dir": args.log.dir.display().to_string(),
             "format_version": FORMAT_VERSION,
             "uuid": state.uuid.to_string(),
-            "state": self.standing,
+            "state": self.standing.0,
             "has_damaged_copy": self.has_damaged_copy,
             "codec": state.codec.map(|codec| codec.name().to_owned()),
             "codec_key": state.codec.map(|codec| hex(codec.key_id())),
@@ -173,7 +151,7 @@ impl Info {
             "epoch_base": known(state.epoch_base.as_u64()),
             "head": state.head.as_u64(),
             "checkpoint": self.checkpoint().map(Lsn::as_u64),
-            "end": self.end().map(Lsn::as_u64),
+            "end": self.end.map(Lsn::as_u64),
             "last_end": self.last_end().map(Lsn::as_u64),
             "segments": self.segments.len(),
             "unreadable_segments": self.unreadable(),

@@ -1,20 +1,13 @@
 //! Where a log's records lie: its segments, where it ends, and the ranges without records.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use palisade::Lsn;
-use palisade::inspect::{Inspector, Segment, SegmentHeader, State};
+use palisade::inspect::{Inspector, LogParts, Segment, SegmentHeader, State};
 
 use crate::exit::Failure;
-
-/// A writer may change the log during a look at it.
-const LOOKS: usize = 5;
-/// A file this far above all that is known of the log cannot be a segment of it: the longest log
-/// buffer, and the segments that the log prepares ahead. See `docs/format.md`, "Epochs".
-const REACH_BYTES: u64 = 1 << 30;
-const REACH_SEGMENTS: u64 = 8;
+use crate::output::complain;
 
 /// The segments of a log and the ranges without records.
 pub(crate) struct Layout {
@@ -25,6 +18,8 @@ pub(crate) struct Layout {
     pub(crate) segments: Vec<Part>,
     /// Ascending; only those above the head.
     pub(crate) breaks: Vec<Break>,
+    /// Bytes of log from the head to the end, without the ranges that hold no records.
+    pub(crate) live_bytes: u64,
 }
 
 /// A segment, or a run of missing ones.
@@ -32,7 +27,8 @@ pub(crate) struct Part {
     pub(crate) number: u64,
     /// More than 1 for a run of missing segments only.
     pub(crate) count: u64,
-    pub(crate) standing: Standing,
+    /// What it is to the log: a state that the help of `map` explains.
+    pub(crate) state: &'static str,
     pub(crate) header: Option<SegmentHeader>,
     /// Why the header does not validate.
     pub(crate) error: Option<String>,
@@ -40,17 +36,8 @@ pub(crate) struct Part {
     pub(crate) file_bytes: Option<u64>,
 }
 
-/// What a segment is to the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    BeforeHead,
-    Live,
-    BeyondEnd,
-    BetweenEpochs,
-    Stray,
-    Missing,
-    DamagedHeader,
-}
+/// The state of a segment that holds records or takes the next one.
+const LIVE: &str = "live";
 
 /// A range without records: from the end of one epoch to the base of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,25 +54,17 @@ impl Layout {
     /// # Errors
     /// Those of reading the log.
     pub(crate) fn of(log: &Inspector, dir: &Path) -> Result<Layout, Failure> {
-        let look = |state: State| Ok::<_, Failure>((state, log.segments()?, log.end()?));
-        let (mut state, mut found, mut end) = look(log.state()?)?;
-        for _ in 1..LOOKS {
-            let after = log.state()?;
-            if after == state {
-                break;
-            }
-            (state, found, end) = look(after)?;
+        let LogParts { state, end, segments, strays, live_bytes } = log.parts()?;
+        let breaks = breaks(&state, &segments);
+        let mut layout = Layout { state, end, segments: Vec::new(), breaks, live_bytes };
+        for segment in segments {
+            let state = layout.state_of(&segment);
+            layout.segments.push(layout.part(segment, state, dir));
         }
-        let breaks = breaks(&state, &found);
-        let mut layout = Layout { end: state.head, state, segments: Vec::new(), breaks };
-        let first_stray = first_stray(&layout.state, &found);
-        for (index, segment) in found.into_iter().enumerate() {
-            let part = layout.part(segment, index >= first_stray, dir);
-            layout.segments.push(part);
-        }
-        layout.end = end.max(layout.state.head);
-        layout.settle();
         layout.add_missing();
+        for stray in strays {
+            layout.segments.push(layout.part(stray, "stray", dir));
+        }
         Ok(layout)
     }
 
@@ -93,28 +72,14 @@ impl Layout {
     pub(crate) fn note_what_follows(&self) {
         let State { clean, clean_end, .. } = self.state;
         if clean && self.end > clean_end {
-            // Where standard error is gone, `verify` still reports it.
-            let _ = writeln!(
-                io::stderr(),
-                "note: records follow the clean end {clean_end}: `meta` was saved before them, and \
-                 the next open recovers"
-            );
+            let why = "`meta` was saved before them, and the next open recovers";
+            complain(format_args!("note: records follow the clean end {clean_end}: {why}"));
         }
-    }
-
-    /// Returns the bytes of log from the head to the end, without the ranges that hold no records.
-    pub(crate) fn live_bytes(&self) -> u64 {
-        let State { head, .. } = self.state;
-        let dead = self.breaks.iter().map(|range| {
-            let (from, to) = (range.from.clamp(head, self.end), range.to.clamp(head, self.end));
-            to.bytes_since(from)
-        });
-        self.end.bytes_since(head).saturating_sub(dead.sum())
     }
 
     /// Returns where each epoch of the live segments begins, and its number, ascending.
     pub(crate) fn epoch_bases(&self) -> Vec<(Lsn, u64)> {
-        let live = self.segments.iter().filter(|part| part.standing == Standing::Live);
+        let live = self.segments.iter().filter(|part| part.state == LIVE);
         let bases = live.filter_map(|part| part.header.map(|header| (header.base, header.epoch)));
         let mut bases: Vec<(Lsn, u64)> = bases.collect();
         bases.dedup_by_key(|(_, epoch)| *epoch);
@@ -131,35 +96,25 @@ impl Layout {
         Lsn::new(number.saturating_mul(self.state.segment_bytes))
     }
 
-    /// Says what is known of a segment without the log's end.
-    fn part(&self, Segment { number, header }: Segment, is_stray: bool, dir: &Path) -> Part {
-        let (header, error) = match header {
-            Ok(header) => (Some(header), None),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        let base = self.base_of(number);
+    /// Returns what a segment of the log is to it.
+    fn state_of(&self, segment: &Segment) -> &'static str {
+        let base = self.base_of(segment.number);
         let end = base.plus(self.state.segment_bytes);
         let is_within = |range: &Break| range.from <= base && end <= range.to;
-        let standing = match () {
-            () if is_stray => Standing::Stray,
-            () if end <= self.state.head => Standing::BeforeHead,
-            () if self.breaks.iter().any(is_within) => Standing::BetweenEpochs,
-            () if header.is_none() => Standing::DamagedHeader,
-            () => Standing::Live,
-        };
-        let path = dir.join(format!("segment-{number:020}"));
-        let file_bytes = fs::metadata(path).ok().map(|file| file.len());
-        Part { number, count: 1, standing, header, error, file_bytes }
+        match () {
+            () if end <= self.state.head => "before the head",
+            () if self.breaks.iter().any(is_within) => "between epochs",
+            () if segment.header.is_err() => "damaged header",
+            () if base > self.end => "beyond the end",
+            () => LIVE,
+        }
     }
 
-    /// Tells the segments above the end from those that hold records.
-    fn settle(&mut self) {
-        let last = self.end.segment(self.state.segment_bytes);
-        for part in &mut self.segments {
-            if part.standing == Standing::Live && part.number > last {
-                part.standing = Standing::BeyondEnd;
-            }
-        }
+    fn part(&self, Segment { number, header }: Segment, state: &'static str, dir: &Path) -> Part {
+        let path = dir.join(format!("segment-{number:020}"));
+        let file_bytes = fs::metadata(path).ok().map(|file| file.len());
+        let error = header.as_ref().err().map(ToString::to_string);
+        Part { number, count: 1, state, header: header.ok(), error, file_bytes }
     }
 
     /// Adds the segments that must be there and are not: those between the head and the known end
@@ -185,27 +140,22 @@ impl Layout {
         }
         self.segments.sort_by_key(|part| part.number);
     }
-}
 
-impl Layout {
     /// Returns the LSN below which each segment must be there. Above a clean end only appends need
     /// segments.
     fn known_end(&self) -> Lsn {
         let State { clean, checkpoint, clean_end, epoch_base, .. } = self.state;
-        let end =
-            [self.end, checkpoint, clean_end, epoch_base].into_iter().fold(Lsn::ZERO, Lsn::max);
-        let own = self.segments.iter().filter(|part| part.standing != Standing::Stray);
-        match own.map(|part| part.number).max().filter(|_| !clean) {
-            Some(highest) => end.max(self.base_of(highest)),
-            None => end,
+        let end = self.end.max(checkpoint).max(clean_end).max(epoch_base);
+        match self.segments.last() {
+            Some(highest) if !clean => end.max(self.base_of(highest.number)),
+            _ => end,
         }
     }
 }
 
 impl Part {
     fn missing(number: u64, count: u64) -> Part {
-        let standing = Standing::Missing;
-        Part { number, count, standing, header: None, error: None, file_bytes: None }
+        Part { number, count, state: "missing", header: None, error: None, file_bytes: None }
     }
 }
 
@@ -222,22 +172,4 @@ fn breaks(state: &State, segments: &[Segment]) -> Vec<Break> {
     let mut breaks: Vec<Break> = headers.filter_map(range).filter(is_above).collect();
     breaks.sort_unstable();
     breaks
-}
-
-/// Returns the index of the first stray file. It and all above it have no valid header and lie too
-/// far above everything else that is known of the log.
-fn first_stray(state: &State, segments: &[Segment]) -> usize {
-    let end_of = |number: u64| number.saturating_add(1).saturating_mul(state.segment_bytes);
-    let with_header = segments.iter().rfind(|segment| segment.header.is_ok());
-    let lsns = [state.head, state.checkpoint, state.clean_end].map(Lsn::as_u64);
-    let mut known = lsns.into_iter().fold(0, u64::max);
-    known = known.max(state.epoch_base.as_u64().saturating_add(state.segment_bytes));
-    known = known.max(with_header.map_or(0, |segment| end_of(segment.number)));
-    let reach = REACH_BYTES + REACH_SEGMENTS.saturating_mul(state.segment_bytes);
-    let is_out_of_reach = |segment: &Segment| {
-        let limit = known.saturating_add(reach);
-        known = known.max(end_of(segment.number));
-        limit < segment.number.saturating_mul(state.segment_bytes)
-    };
-    segments.iter().position(is_out_of_reach).unwrap_or(segments.len())
 }

@@ -15,10 +15,10 @@ mod dump;
 mod exit;
 mod follow;
 mod info;
-mod json;
 mod layout;
 mod manual;
 mod map;
+mod output;
 mod progress;
 mod repair;
 mod restore;
@@ -31,7 +31,7 @@ mod verify;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use crate::command::{Cli, Command};
 use crate::exit::{Exit, Failure};
@@ -57,7 +57,6 @@ fn run(command: &Command) -> Result<Exit, Failure> {
             let Err(failure) = demo::child::run(args);
             return Err(failure);
         }
-        Command::DemoFill(args) => demo::fill::run(args, &mut out).map(|()| Exit::Success),
         Command::Info(args) => info::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) if args.follow => follow::run(args, &mut out).map(|()| Exit::Success),
         Command::Dump(args) => dump::run(args, &mut out).map(|()| Exit::Success),
@@ -71,10 +70,8 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::Backup(args) => restore::backup(args, &mut out).map(|()| Exit::Success),
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
         Command::DoctorGuard(args) => doctor::place::guard(args).map(|()| Exit::Success),
-        Command::Completions(args) => {
-            manual::completions(args, &Cli::command(), &mut out).map(|()| Exit::Success)
-        }
-        Command::Man(args) => manual::man(args, &Cli::command(), &mut out).map(|()| Exit::Success),
+        Command::Completions(args) => manual::completions(args, &mut out).map(|()| Exit::Success),
+        Command::Man(args) => manual::man(args, &mut out).map(|()| Exit::Success),
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)
@@ -86,8 +83,7 @@ fn misused(error: &clap::Error) -> ExitCode {
         && io::stderr().is_terminal()
         && let Some(text) = exit::usage_for_terminal(error)
     {
-        // Where standard error is gone, the exit code still shows it.
-        let _ = writeln!(io::stderr(), "{text}");
+        output::complain(text);
         return Exit::Usage.into();
     }
     error.exit()
@@ -97,12 +93,7 @@ fn misused(error: &clap::Error) -> ExitCode {
 fn report(failure: &Failure) -> Exit {
     let exit = failure.exit();
     if exit != Exit::Success {
-        let text = match io::stderr().is_terminal() {
-            true => failure.for_terminal(),
-            false => format!("palisade: {failure}"),
-        };
-        // Where standard error is gone, too, the exit code still shows it.
-        let _ = writeln!(io::stderr(), "{text}");
+        output::complain(failure.text(io::stderr().is_terminal()));
     }
     exit
 }

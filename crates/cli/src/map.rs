@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::args::LogArgs;
 use crate::dump;
 use crate::exit::Failure;
-use crate::json;
-use crate::layout::{Break, Layout, Part, Standing};
+use crate::layout::{Break, Layout, Part};
+use crate::output;
 use crate::progress::while_reading;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -52,27 +52,11 @@ Exit codes: 0 done, also if `meta` is lost and a header of a segment validates, 
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
-    let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
-    let printed = match args.json {
-        true => json::print(out, &object(&args.dir, &layout)),
-        false => print(out, &layout),
-    };
-    printed.map_err(Failure::output)?;
+    let layout = while_reading(&log, |_| Layout::of(&log, &args.dir))?;
+    let object = args.json.then(|| object(&args.dir, &layout));
+    output::print(out, object, |out| print(out, &layout))?;
     layout.note_what_follows();
     Ok(())
-}
-
-/// Returns the words for a state; the help explains them.
-fn word(standing: Standing) -> &'static str {
-    match standing {
-        Standing::BeforeHead => "before the head",
-        Standing::Live => "live",
-        Standing::BeyondEnd => "beyond the end",
-        Standing::BetweenEpochs => "between epochs",
-        Standing::Stray => "stray",
-        Standing::Missing => "missing",
-        Standing::DamagedHeader => "damaged header",
-    }
 }
 
 fn print(out: &mut impl Write, layout: &Layout) -> io::Result<()> {
@@ -99,8 +83,8 @@ fn print_part(out: &mut impl Write, layout: &Layout, part: &Part) -> io::Result<
     let or_dash = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
     let epoch = or_dash(part.header.map(|header| header.epoch));
     let state = match &part.error {
-        Some(why) => format!("{}: {why}", word(part.standing)),
-        None => word(part.standing).into(),
+        Some(why) => format!("{}: {why}", part.state),
+        None => part.state.into(),
     };
     let state = match &cursors_in(layout, part)[..] {
         [] => state,
@@ -139,7 +123,7 @@ fn object(dir: &Path, layout: &Layout) -> Value {
             "from": from.as_u64(),
             "to": to.as_u64(),
             "epoch": part.header.map(|header| header.epoch),
-            "state": word(part.standing),
+            "state": part.state,
             "file_bytes": part.file_bytes,
             "error": part.error,
             "cursors": cursors_in(layout, part),

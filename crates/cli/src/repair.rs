@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade::inspect::{BufferPlace, Inspector};
-use palisade::{Error, ErrorKind, Lsn, Repair, RepairReport};
+use palisade::{CopyReport, Error, ErrorKind, Lsn, Repair, check_apart};
 use serde_json::{Value, json};
 
+use crate::args::LogArgs;
 use crate::exit::Failure;
-use crate::json;
+use crate::output::{self, complain};
 use crate::progress::in_steps;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -48,8 +49,8 @@ log are damaged beyond repair.";
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
-    /// Folder of the damaged log.
-    dir: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
     /// Folder for the new log: missing, or empty.
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     into: Option<PathBuf>,
@@ -59,9 +60,6 @@ pub(crate) struct RepairArgs {
     /// Say what would be kept and given up, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// One JSON object.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Copies the records below the LSN that the arguments name; the damaged log is not changed.
@@ -70,22 +68,19 @@ pub(crate) struct RepairArgs {
 /// Those of reading the log, of writing the copy, and of `out`.
 pub(crate) fn run(args: &RepairArgs, out: &mut impl Write) -> Result<(), Failure> {
     let into = args.into.as_deref().filter(|_| !args.dry_run);
-    into.map_or(Ok(()), |into| check_into(into, &[&args.dir]))?;
+    into.map_or(Ok(()), |into| check_into(into, [&args.log.dir]))?;
     // Before the plan: the plan reports what is wrong with the log.
-    let buffer_file = Inspector::open(&args.dir).ok().and_then(|log| buffer_of(&log));
-    let repair = in_steps(|show| Repair::plan(&args.dir, args.from, show))?;
-    if !args.json {
+    let buffer_file = Inspector::open(&args.log.dir).ok().and_then(|log| buffer_of(&log));
+    let repair = in_steps(|show| Repair::plan(&args.log.dir, args.from, show))?;
+    if !args.log.json {
         announce(out, args, repair.report()).map_err(Failure::output)?;
     }
     let report = match into {
         Some(into) => in_steps(|show| repair.write(into, show))?,
         None => repair.report().clone(),
     };
-    let printed = match args.json {
-        true => json::print(out, &object(&args.dir, into, &report, buffer_file.as_deref())),
-        false => conclude(out, into, &report),
-    };
-    printed.map_err(Failure::output)?;
+    let object = args.log.json.then(|| object(args, into, &report, buffer_file.as_deref()));
+    output::print(out, object, |out| conclude(out, into, &report))?;
     note_buffer(buffer_file.as_deref());
     Ok(())
 }
@@ -103,80 +98,64 @@ pub(crate) fn note_buffer(file: Option<&Path>) {
     let Some(file) = file else { return };
     let note = "note: the log was not closed; records that only its log buffer has are not in the \
                 copy";
-    // Where standard error is gone, the copy is there all the same.
-    let _ = writeln!(io::stderr(), "{note}: {}", file.display());
+    complain(format_args!("{note}: {}", file.display()));
 }
 
 /// Refuses a path for the copy that does not fit, before a source is read. The copy looks again.
-pub(crate) fn check_into(into: &Path, sources: &[&Path]) -> Result<(), Failure> {
-    let refused = |text: &str, advice| {
-        let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
-        Err(error.with_advice(advice).into())
-    };
-    let missing_or_empty = "name one that is missing or empty";
-    match into.read_dir().map(|mut entries| entries.next().is_some()) {
-        Ok(true) => {
-            return refused("the folder for the copy (--into) is not empty", missing_or_empty);
-        }
+pub(crate) fn check_into<'a>(
+    into: &Path,
+    sources: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    let refused = match into.read_dir().map(|mut entries| entries.next().is_some()) {
+        Ok(true) => "the folder for the copy (--into) is not empty",
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            return refused("the path for the copy (--into) is no folder", missing_or_empty);
+            "the path for the copy (--into) is no folder"
         }
         // The copy reports what else is wrong with the path.
-        _ => {}
-    }
-    let real = |path: &Path| path.canonicalize().ok();
-    let place = into.ancestors().find_map(|path| match path.as_os_str().is_empty() {
-        true => real(Path::new(".")),
-        false => real(path),
-    });
-    let is_in = |source: &&Path| {
-        let (Some(place), Some(source)) = (&place, real(source)) else { return false };
-        place.starts_with(source)
+        _ => return Ok(sources.into_iter().try_for_each(|source| check_apart(source, into))?),
     };
-    if sources.iter().any(is_in) {
-        let text = "the folder for the copy (--into) lies in the folder that is copied";
-        return refused(text, "name one outside of it");
-    }
-    Ok(())
+    let error = Error::new(ErrorKind::InvalidArgument, refused).at_path(into);
+    Err(error.with_advice("name one that is missing or empty").into())
 }
 
-fn announce(out: &mut impl Write, args: &RepairArgs, report: &RepairReport) -> io::Result<()> {
-    let RepairReport { end, from, given_up_to, records, given_up_records, .. } = *report;
-    writeln!(out, "log        {}", args.dir.display())?;
+/// Prints what is kept and given up, before anything is written.
+fn announce(out: &mut impl Write, args: &RepairArgs, report: &CopyReport) -> io::Result<()> {
+    let CopyReport { end, given_up_to, records, given_up_records, .. } = report;
+    let (log, from) = (args.log.dir.display(), args.from);
+    writeln!(out, "log        {log}")?;
     writeln!(out, "kept       {records} records, up to LSN {end}")?;
     writeln!(out, "given up   LSN {from} to {given_up_to}")?;
     writeln!(
         out,
-        "of these   {given_up_records} records still validate: `palisade salvage {} --from {from}` \
-         prints them",
-        args.dir.display()
+        "of these   {given_up_records} records still validate: `palisade salvage {log} --from \
+         {from}` prints them"
     )?;
     out.flush()
 }
 
-fn conclude(out: &mut impl Write, into: Option<&Path>, report: &RepairReport) -> io::Result<()> {
-    let Some(into) = into else {
+fn conclude(out: &mut impl Write, into: Option<&Path>, report: &CopyReport) -> io::Result<()> {
+    let Some(into) = into.map(Path::display) else {
         return writeln!(out, "nothing was written: this was a dry run");
     };
-    let (into, RepairReport { end, base, .. }) = (into.display(), report);
+    let CopyReport { end, base, .. } = report;
     writeln!(out, "repaired   {into}: the log ends at LSN {end}; appends go on at LSN {base}")
 }
 
 /// Returns the object of `--json`. The help documents its names, so they must not change.
 fn object(
-    log: &Path,
+    args: &RepairArgs,
     into: Option<&Path>,
-    report: &RepairReport,
+    report: &CopyReport,
     buffer_file: Option<&Path>,
 ) -> Value {
     json!({
-        "log": log.display().to_string(),
+        "log": args.log.dir.display().to_string(),
         "into": into.map(|into| into.display().to_string()),
         "head": report.head.as_u64(),
         "end": report.end.as_u64(),
         "records": report.records,
         "bytes": report.bytes,
-        "from": report.from.as_u64(),
+        "from": args.from.as_u64(),
         "given_up_to": report.given_up_to.as_u64(),
         "given_up_records": report.given_up_records,
         "base": report.base.as_u64(),

@@ -9,8 +9,9 @@ use palisade::inspect::Inspector;
 use palisade::{CopyReport, ErrorKind, Lsn, Restore, RestoreFrom};
 use serde_json::{Value, json};
 
+use crate::args::LogArgs;
 use crate::exit::Failure;
-use crate::json;
+use crate::output;
 use crate::progress::in_steps;
 use crate::repair::{buffer_of, check_into, note_buffer};
 
@@ -100,25 +101,20 @@ pub(crate) struct RestoreArgs {
     json: bool,
 }
 
+impl RestoreArgs {
+    /// Returns the folder that is written, if one is.
+    fn target(&self) -> Option<&Path> {
+        self.into.as_deref().filter(|_| !self.dry_run)
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct BackupArgs {
-    /// Folder of the log.
-    dir: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
     /// Folder for the backup: missing, or empty.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// One JSON object.
-    #[arg(long)]
-    json: bool,
-}
-
-/// What is copied, and where to.
-struct CopyTask<'a> {
-    archive: Option<&'a Path>,
-    log: Option<&'a Path>,
-    into: Option<&'a Path>,
-    buffer_file: Option<PathBuf>,
-    json: bool,
 }
 
 /// Restores a log.
@@ -126,23 +122,8 @@ struct CopyTask<'a> {
 /// # Errors
 /// Those of reading the sources, of writing the copy, and of `out`.
 pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let from = match (&args.archive, &args.log) {
-        (Some(archive), Some(log)) => RestoreFrom::archive(archive).with_log(log),
-        (Some(archive), None) => RestoreFrom::archive(archive),
-        (None, Some(log)) => RestoreFrom::log(log),
-        // The group of arguments requires one.
-        (None, None) => return Err(Failure::Usage("no source was named".into())),
-    };
-    let from = args.above.map_or(from.clone(), |lsn| from.above(lsn));
-    let copy = CopyTask {
-        archive: args.archive.as_deref(),
-        log: args.log.as_deref(),
-        into: args.into.as_deref().filter(|_| !args.dry_run),
-        buffer_file: args.log.as_ref().and_then(|log| buffer_of(&Inspector::open(log).ok()?)),
-        json: args.json,
-    };
-    copy.run(from, args.to, out).map_err(|failure| match failure {
-        Failure::Log(error) if args.archive.is_none() && copy.has_lost_state(error.kind()) => {
+    copy(args, out).map_err(|failure| match failure {
+        Failure::Error(error) if args.archive.is_none() && has_lost_state(args, error.kind()) => {
             let advice = "nothing was changed; name the log's archive, too (--archive), or put the \
                           file `meta` back as it was saved after the last truncation";
             error.with_advice(advice).into()
@@ -151,21 +132,23 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
     })
 }
 
-/// Copies a log that no process has open.
+/// Copies a log that no process has open: restores it from its own folder alone.
 ///
 /// # Errors
 /// As [`restore`].
 pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let buffer_file = buffer_of(&Inspector::open(&args.dir)?);
-    let copy = CopyTask {
+    Inspector::open(&args.log.dir)?;
+    let args = RestoreArgs {
         archive: None,
-        log: Some(&args.dir),
-        into: Some(&args.into),
-        buffer_file,
-        json: args.json,
+        log: Some(args.log.dir.clone()),
+        into: Some(args.into.clone()),
+        to: None,
+        above: None,
+        dry_run: false,
+        json: args.log.json,
     };
-    copy.run(RestoreFrom::log(&args.dir), None, out).map_err(|failure| match failure {
-        Failure::Log(error) if error.kind() == ErrorKind::Corrupt && error.lsn().is_some() => {
+    copy(&args, out).map_err(|failure| match failure {
+        Failure::Error(error) if error.kind() == ErrorKind::Corrupt && error.lsn().is_some() => {
             let advice = "nothing was changed; restore from a replica or an older backup, or copy \
                           what lies below this LSN with `palisade repair`";
             error.with_advice(advice).into()
@@ -174,76 +157,87 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Fail
     })
 }
 
-impl CopyTask<'_> {
-    /// Returns whether an error of this kind comes from a log whose file `meta` is missing or does
-    /// not validate.
-    fn has_lost_state(&self, kind: ErrorKind) -> bool {
-        let log = self.log.and_then(|log| Inspector::open(log).ok());
-        let is_of_state = matches!(kind, ErrorKind::NotFound | ErrorKind::Corrupt);
-        is_of_state && log.is_some_and(|log| log.has_rebuilt_state())
-    }
+/// Returns whether an error of this kind comes from a log whose file `meta` is missing or does not
+/// validate.
+fn has_lost_state(args: &RestoreArgs, kind: ErrorKind) -> bool {
+    let log = args.log.as_ref().and_then(|log| Inspector::open(log).ok());
+    let is_of_state = matches!(kind, ErrorKind::NotFound | ErrorKind::Corrupt);
+    is_of_state && log.is_some_and(|log| log.has_rebuilt_state())
+}
 
-    fn run(&self, from: RestoreFrom, to: Option<Lsn>, out: &mut impl Write) -> Result<(), Failure> {
-        if let Some(into) = self.into {
-            let sources: Vec<&Path> = [self.archive, self.log].into_iter().flatten().collect();
-            check_into(into, &sources)?;
-        }
-        let restore = in_steps(|show| Restore::plan(from, to, show))?;
-        let strays = restore.strays().to_vec();
-        let report = match self.into {
-            Some(into) => in_steps(|show| restore.write(into, show))?,
-            None => restore.report().clone(),
-        };
-        self.print(&report, &strays, out).map_err(Failure::output)?;
-        note_buffer(self.buffer_file.as_deref());
-        Ok(())
+fn copy(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let from = match (&args.archive, &args.log) {
+        (Some(archive), Some(log)) => RestoreFrom::archive(archive).with_log(log),
+        (Some(archive), None) => RestoreFrom::archive(archive),
+        (None, Some(log)) => RestoreFrom::log(log),
+        // The group of arguments requires one.
+        (None, None) => return Err(Failure::usage("no source was named")),
+    };
+    let from = args.above.map_or(from.clone(), |lsn| from.above(lsn));
+    let into = args.target();
+    if let Some(into) = into {
+        check_into(into, [&args.archive, &args.log].into_iter().flatten())?;
     }
+    let buffer_file = args.log.as_ref().and_then(|log| buffer_of(&Inspector::open(log).ok()?));
+    let restore = in_steps(|show| Restore::plan(from, args.to, show))?;
+    let strays = restore.strays().to_vec();
+    let report = match into {
+        Some(into) => in_steps(|show| restore.write(into, show))?,
+        None => restore.report().clone(),
+    };
+    let buffer_file = buffer_file.as_deref();
+    let object = args.json.then(|| object(args, &report, &strays, buffer_file));
+    output::print(out, object, |out| print(args, &report, &strays, out))?;
+    note_buffer(buffer_file);
+    Ok(())
+}
 
-    fn print(
-        &self,
-        report: &CopyReport,
-        strays: &[PathBuf],
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        if self.json {
-            return json::print(out, &self.object(report, strays));
-        }
-        let CopyReport { uuid, head, records, bytes, end, base, epoch, .. } = report;
-        for (name, path) in [("archive", self.archive), ("log", self.log)] {
-            if let Some(path) = path {
-                writeln!(out, "{name:<10} {}", path.display())?;
-            }
-        }
-        for stray in strays {
-            writeln!(out, "not read   {}: no segment of the log", stray.display())?;
-        }
-        writeln!(out, "identity   {uuid}")?;
-        writeln!(out, "records    {records} in {bytes} bytes, from LSN {head} to LSN {end}")?;
-        match self.into {
-            Some(into) => {
-                let into = into.display();
-                writeln!(out, "copied     {into}: appends begin at LSN {base}, in epoch {epoch}")
-            }
-            None => writeln!(out, "nothing was written: this was a dry run"),
+fn print(
+    args: &RestoreArgs,
+    report: &CopyReport,
+    strays: &[PathBuf],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let CopyReport { uuid, head, records, bytes, end, base, epoch, .. } = report;
+    for (name, path) in [("archive", &args.archive), ("log", &args.log)] {
+        if let Some(path) = path {
+            writeln!(out, "{name:<10} {}", path.display())?;
         }
     }
+    for stray in strays {
+        writeln!(out, "not read   {}: no segment of the log", stray.display())?;
+    }
+    writeln!(out, "identity   {uuid}")?;
+    writeln!(out, "records    {records} in {bytes} bytes, from LSN {head} to LSN {end}")?;
+    match args.target() {
+        Some(into) => {
+            let into = into.display();
+            writeln!(out, "copied     {into}: appends begin at LSN {base}, in epoch {epoch}")
+        }
+        None => writeln!(out, "nothing was written: this was a dry run"),
+    }
+}
 
-    /// Returns the object of `--json`. The help documents its names, so they must not change.
-    fn object(&self, report: &CopyReport, strays: &[PathBuf]) -> Value {
-        let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
-        json!({
-            "archive": text(self.archive),
-            "log": text(self.log),
-            "into": text(self.into),
-            "uuid": report.uuid.to_string(),
-            "head": report.head.as_u64(),
-            "end": report.end.as_u64(),
-            "records": report.records,
-            "bytes": report.bytes,
-            "base": report.base.as_u64(),
-            "epoch": report.epoch,
-            "strays": strays.iter().map(|stray| text(Some(stray))).collect::<Vec<_>>(),
-            "buffer_file": text(self.buffer_file.as_deref()),
-        })
-    }
+/// Returns the object of `--json`. The help documents its names, so they must not change.
+fn object(
+    args: &RestoreArgs,
+    report: &CopyReport,
+    strays: &[PathBuf],
+    buffer_file: Option<&Path>,
+) -> Value {
+    let text = |path: &Path| path.display().to_string();
+    json!({
+        "archive": args.archive.as_deref().map(text),
+        "log": args.log.as_deref().map(text),
+        "into": args.target().map(text),
+        "uuid": report.uuid.to_string(),
+        "head": report.head.as_u64(),
+        "end": report.end.as_u64(),
+        "records": report.records,
+        "bytes": report.bytes,
+        "base": report.base.as_u64(),
+        "epoch": report.epoch,
+        "strays": strays.iter().map(|stray| text(stray)).collect::<Value>(),
+        "buffer_file": buffer_file.map(text),
+    })
 }

@@ -7,15 +7,14 @@ use std::path::Path;
 
 use palisade::inspect::Inspector;
 use palisade::{CursorStatus, Error, ErrorKind, Lsn};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::LogArgs;
 use crate::dump;
 use crate::exit::Failure;
-use crate::json;
 use crate::layout::Layout;
-use crate::progress::{Bar, while_reading};
+use crate::output::{self, print_some};
+use crate::progress::while_reading;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -55,14 +54,11 @@ const SHOWN_TAGS: usize = 12;
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let log = dump::open(&args.dir)?;
-    let layout = while_reading(&log, || Layout::of(&log, &args.dir))?;
+    let layout = while_reading(&log, |_| Layout::of(&log, &args.dir))?;
     let space = Space::of(&log, &args.dir)?;
-    let (records, end, error) = Records::count(&log, &layout)?;
-    let printed = match args.json {
-        true => json::print(out, &records.object(&args.dir, &layout, &space)),
-        false => print(out, &args.dir, &layout, &space, &records),
-    };
-    printed.and_then(|()| out.flush()).map_err(Failure::output)?;
+    let (records, end, error) = while_reading(&log, |_| Records::count(&log, &layout))?;
+    let object = args.json.then(|| records.object(&args.dir, &layout, &space));
+    output::print(out, object, |out| print(out, &args.dir, &layout, &space, &records))?;
     layout.note_what_follows();
     if let Some(error) = error {
         return Err(error.into());
@@ -72,9 +68,7 @@ pub(crate) fn run(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
         dump::may_end_at(end, &log, &layout.state)?;
     }
     let why = "the writer truncated what follows, or a crash left a torn tail";
-    // Where standard error is gone, `verify` still reports it.
-    let _ = writeln!(io::stderr(), "note: counted up to LSN {end}: {why}");
-    Ok(())
+    output::note(out, format_args!("counted up to LSN {end}: {why}"))
 }
 
 /// Files, and the bytes in them.
@@ -155,8 +149,6 @@ impl Records {
     ) -> Result<(Records, Option<Lsn>, Option<Error>), Failure> {
         let mut counted = Records::default();
         let mut records = log.records(Some(layout.state.head))?;
-        let head = layout.state.head;
-        let mut bar = Bar::new("counting", layout.end.bytes_since(head));
         let mut bases = layout.epoch_bases().into_iter().peekable();
         loop {
             let record = match records.next() {
@@ -174,7 +166,6 @@ impl Records {
             }
             counted.epochs.extend(epoch);
             counted.add(record.tag(), record.data().len());
-            bar.show(record.lsn().bytes_since(head));
         }
         Ok((counted, Some(records.position()).filter(|end| *end < layout.end), None))
     }
@@ -197,6 +188,44 @@ impl Records {
         })?;
         Some([*smallest, *median.0, *largest])
     }
+
+    /// Returns the object of `--json`. The help documents its names, so they must not change.
+    fn object(&self, dir: &Path, layout: &Layout, space: &Space) -> Value {
+        let length = |index: usize| self.lengths().map(|lengths| lengths[index]);
+        let tags = self.tags.iter().map(|(tag, Files { count, bytes })| {
+            json!({ "tag": tag, "records": count, "payload_bytes": bytes })
+        });
+        let cursors = space.cursors.iter().map(|cursor| {
+            json!({
+                "name": cursor.name,
+                "position": cursor.position.as_u64(),
+                "lag": cursor.lag,
+                "max_lag": cursor.max_lag,
+                "keeps_the_log": cursor.keeps_the_log,
+            })
+        });
+        json!({
+            "dir": dir.display().to_string(),
+            "files": space.all.count,
+            "file_bytes": space.all.bytes,
+            "segments": space.segments.count,
+            "segment_file_bytes": space.segments.bytes,
+            "spares": space.spares.count,
+            "spare_bytes": space.spares.bytes,
+            "reserve_bytes": space.reserve.bytes,
+            "head": layout.state.head.as_u64(),
+            "end": layout.end.as_u64(),
+            "live_bytes": layout.live_bytes,
+            "records": self.count,
+            "payload_bytes": self.payload_bytes,
+            "smallest": length(0),
+            "median": length(1),
+            "largest": length(2),
+            "epochs": self.epochs,
+            "tags": tags.collect::<Value>(),
+            "cursors": cursors.collect::<Value>(),
+        })
+    }
 }
 
 fn print(
@@ -215,7 +244,7 @@ fn print(
     files("spares", space.spares)?;
     writeln!(out, "reserve   {} bytes", space.reserve.bytes)?;
     let (head, end) = (layout.state.head, layout.end);
-    writeln!(out, "live      {} bytes, LSN {head} to {end}", layout.live_bytes())?;
+    writeln!(out, "live      {} bytes, LSN {head} to {end}", layout.live_bytes)?;
     let epochs: Vec<String> = records.epochs.iter().map(u64::to_string).collect();
     match &epochs[..] {
         [] => writeln!(out, "epochs    none with records")?,
@@ -235,58 +264,7 @@ fn print(
     }
     let mut tags: Vec<(&u16, &Files)> = records.tags.iter().collect();
     tags.sort_by_key(|(_, files)| std::cmp::Reverse(files.count));
-    for (tag, files) in tags.iter().take(SHOWN_TAGS) {
-        writeln!(out, "tag {tag:<5} {} records, {} bytes", files.count, files.bytes)?;
-    }
-    if let Some(more) = tags.len().checked_sub(SHOWN_TAGS).filter(|more| *more > 0) {
-        writeln!(out, "and {more} more tags, which --json lists")?;
-    }
-    Ok(())
-}
-
-#[derive(Serialize)]
-struct JsonCursor<'a> {
-    name: &'a str,
-    position: u64,
-    lag: u64,
-    max_lag: u64,
-    keeps_the_log: bool,
-}
-
-impl Records {
-    /// Returns the object of `--json`. The help documents its names, so they must not change.
-    fn object<'a>(&self, dir: &Path, layout: &Layout, space: &'a Space) -> Value {
-        let length = |index: usize| self.lengths().map(|lengths| lengths[index]);
-        let tags = self.tags.iter().map(|(tag, Files { count, bytes })| {
-            json!({ "tag": tag, "records": count, "payload_bytes": bytes })
-        });
-        let cursor = |cursor: &'a CursorStatus| JsonCursor {
-            name: &cursor.name,
-            position: cursor.position.as_u64(),
-            lag: cursor.lag,
-            max_lag: cursor.max_lag,
-            keeps_the_log: cursor.keeps_the_log,
-        };
-        json!({
-            "dir": dir.display().to_string(),
-            "files": space.all.count,
-            "file_bytes": space.all.bytes,
-            "segments": space.segments.count,
-            "segment_file_bytes": space.segments.bytes,
-            "spares": space.spares.count,
-            "spare_bytes": space.spares.bytes,
-            "reserve_bytes": space.reserve.bytes,
-            "head": layout.state.head.as_u64(),
-            "end": layout.end.as_u64(),
-            "live_bytes": layout.live_bytes(),
-            "records": self.count,
-            "payload_bytes": self.payload_bytes,
-            "smallest": length(0),
-            "median": length(1),
-            "largest": length(2),
-            "epochs": self.epochs,
-            "tags": tags.collect::<Value>(),
-            "cursors": space.cursors.iter().map(cursor).collect::<Vec<_>>(),
-        })
-    }
+    print_some(out, "tag ", &tags, SHOWN_TAGS, |(tag, Files { count, bytes })| {
+        format!("{tag:<5} {count} records, {bytes} bytes")
+    })
 }

@@ -10,44 +10,43 @@ use crate::args::VerifyArgs;
 use crate::dump;
 use crate::exit::{Exit, Failure};
 use crate::info::DAMAGED_COPY;
-use crate::json;
+use crate::output::{self, print_some};
 use crate::progress::while_reading;
 
-/// How many bad places are named.
-const NAMED_PLACES: usize = 50;
+/// How many findings of each sort are named.
+pub(crate) const NAMED: usize = 50;
 
 /// Verifies the log; the exit code is the verdict.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(crate) fn run(args: &VerifyArgs, out: &mut impl Write) -> Result<Exit, Failure> {
-    let log = dump::inspect(&args.dir)?;
-    let verdict = while_reading(&log, || match args.deep {
+    let log = dump::inspect(&args.log.dir)?;
+    let verdict = while_reading(&log, |_| match args.deep {
         true => log.verify_deep(usize::from(args.threads)),
         false => log.verify(),
     })?;
     let has_damaged_copy = !log.has_rebuilt_state() && log.has_damaged_copy()?;
-    let printed = if args.json {
-        let object = object(args, &verdict, has_damaged_copy);
-        json::print(out, &object).and_then(|()| out.flush())
-    } else {
-        print(out, &verdict, args.deep)
-            .and_then(|()| if has_damaged_copy { note(out) } else { Ok(()) })
-            .and_then(|()| advise(out, &args.dir, &verdict, &log))
-    };
+    let object = args.log.json.then(|| object(args, &verdict, has_damaged_copy));
+    let printed = output::print(out, object, |out| {
+        print(out, &verdict, args.deep)?;
+        if has_damaged_copy {
+            writeln!(out, "note       {DAMAGED_COPY}")?;
+        }
+        advise(out, &args.log.dir, &verdict, &log)
+    });
     match printed {
         // The verdict counts, whether anybody reads it or not.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other.map_err(Failure::output)?,
+        Ok(()) | Err(Failure::OutputClosed) => Ok(exit(&verdict.outcome)),
+        Err(failure) => Err(failure),
     }
-    Ok(exit(&verdict.outcome))
 }
 
 /// Returns the exit code of an outcome.
 pub(crate) fn exit(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Clean | Outcome::Unclean | Outcome::Unfinished => Exit::Success,
-        Outcome::TornTail => Exit::TornTail,
+        Outcome::TornTail => Exit::CheckFailed,
         Outcome::Corrupt => Exit::Corrupt,
     }
 }
@@ -68,7 +67,7 @@ fn object(args: &VerifyArgs, verdict: &Verdict, has_damaged_copy: bool) -> Value
     let places = verdict.bad_places.iter();
     let places = places.map(|bad| json!({ "lsn": bad.lsn.as_u64(), "segment": bad.segment }));
     json!({
-        "dir": args.dir.display().to_string(),
+        "dir": args.log.dir.display().to_string(),
         "outcome": word(&verdict.outcome),
         "why": verdict.why,
         "segments": verdict.segments,
@@ -123,20 +122,12 @@ fn print(out: &mut impl Write, verdict: &Verdict, is_deep: bool) -> io::Result<(
     };
     writeln!(out, "floor      LSN {} ({proof})", verdict.floor)?;
     writeln!(out, "torn       {} bytes", verdict.torn_bytes)?;
-    for stray in verdict.strays.iter().take(NAMED_PLACES) {
-        writeln!(out, "stray      segment {stray}: not of this log, and left as it is")?;
-    }
-    for bad in verdict.bad_places.iter().take(NAMED_PLACES) {
-        writeln!(out, "bad        LSN {} in segment {}", bad.lsn, bad.segment)?;
-    }
-    if let Some(more) = verdict.bad_places.len().checked_sub(NAMED_PLACES).filter(|n| *n > 0) {
-        writeln!(out, "bad        and in {more} more segments")?;
-    }
-    Ok(())
-}
-
-fn note(out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "note       {DAMAGED_COPY}")
+    print_some(out, "stray      ", &verdict.strays, NAMED, |stray| {
+        format!("segment {stray}: not of this log, and left as it is")
+    })?;
+    print_some(out, "bad        ", &verdict.bad_places, NAMED, |bad| {
+        format!("LSN {} in segment {}", bad.lsn, bad.segment)
+    })
 }
 
 /// Prints what the next open does, or what to do about a log that is corrupt.
@@ -145,7 +136,7 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
     let has_buffer = matches!(log.buffer(), Ok(BufferPlace::Memory(_)));
     let unsynced = log.check_synced().err().and_then(|error| error.advice_of_cause());
     let text = match (verdict.outcome, verdict.bad_places.first()) {
-        (Outcome::Clean | Outcome::Unfinished, _) => return out.flush(),
+        (Outcome::Clean | Outcome::Unfinished, _) => return Ok(()),
         (Outcome::Unclean, _) if has_buffer => {
             "an open recovers, also records that only the log buffer holds; they are not counted \
              here"
@@ -174,6 +165,5 @@ fn advise(out: &mut impl Write, dir: &Path, verdict: &Verdict, log: &Inspector) 
              validates"
         ),
     };
-    writeln!(out, "next       {text}")?;
-    out.flush()
+    writeln!(out, "next       {text}")
 }

@@ -1,20 +1,15 @@
-//! The archive: a folder of copies of released segments. It stands beside the store: it writes what
-//! the callback for released segments gets.
+//! The archive: a folder of copies of released segments.
 //!
-//! 1. The folder is the one that was opened, its path leads to it, and it is this log's archive.
-//! 2. The segment is copied under a temporary name, and the copy synced.
-//! 3. The copy is renamed to the segment's name, and the archive's folder synced.
-//! 4. The callback returns; only then the log loses the segment.
-//!
-//! A crash before step 3 is complete leaves the segment in the log, and the next truncation copies
-//! it again. So the archive may lie on another file system. An archive belongs to one log: a file
-//! of another log, and one whose header cannot be read, is never replaced.
+//! 1. Check that the folder's path still leads to it, and that it is this log's archive.
+//! 2. Copy the segment under a temporary name, and sync the copy.
+//! 3. Rename the copy to the segment's name, and sync the folder.
+//! 4. Return; only then the log loses the segment.
 //!
 //! # Whose archive a folder is
-//! An empty file `archive-of-UUID` names the log. If the file was lost, the headers of the segments
-//! do. A folder with neither may be the mount point of a disk that is not mounted. So it
-//! becomes the archive only of a log of which no record can be in another one: the segment is the
-//! log's first.
+//! An empty file `archive-of-UUID` names the log, or else the headers of the segments do. A folder
+//! with neither may be the mount point of a disk that is not mounted, so only the log's first
+//! segment begins an archive there. A file of another log, and one whose header cannot be read, is
+//! never replaced.
 
 mod reader;
 
@@ -35,7 +30,6 @@ use self::reader::{FoundFile, fault_of, look, look_at_all, misplaced, owner_of};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 const COPY_BYTES: u64 = 1 << 20;
-/// The rest of the name is the UUID of the log.
 const OWNER_PREFIX: &str = "archive-of-";
 const NOT_MOUNTED: &str = "mount the archive's disk, or name the archive's folder; make that file \
                            only if no earlier segment is to be in this archive";
@@ -46,22 +40,13 @@ const NAME_ANOTHER: &str = "name another folder as this log's archive; or, if th
 const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an archive in another \
                          folder, open it with `Archive::open` and the log with it";
 
-/// Copies released segments into a folder, before the log loses them.
+/// Copies released segments into a folder, which [`ArchiveReader`] reads, before the log loses
+/// them. Each log needs its own. While an archive is open, its disk cannot be unmounted. Files get
+/// the permissions 0600, and a new folder 0700.
 ///
-/// Each log needs an archive of its own; the folder may lie on another file system than the log.
-/// [`ArchiveReader`] reads it. The archive keeps its folder open, so a disk that it lies on cannot
-/// be unmounted meanwhile. A segment is released only if the path still leads to that folder.
-///
-/// The files get the permissions 0600, and a folder that is made 0700.
-///
-/// # A folder that was not an archive of the log before
-/// The log's first segment begins an archive in it. A log that has lost segments before does not:
-/// the disk of its archive may not be mounted. To begin an archive with a later segment, make an
-/// empty file `archive-of-UUID` in the folder, with the UUID of the log; the error names the file.
-///
-/// A truncation of the log returns the errors of the archive's
-/// [`released`](OnRelease::released), and the log keeps the segment. If a `Foreign` or a `Mismatch`
-/// has the path of a file, move the file away from the archive, and truncate again.
+/// To begin an archive after the log has lost its first segment, make an empty file
+/// `archive-of-UUID` in the folder. A truncation of the log returns the errors of
+/// [`released`](OnRelease::released).
 ///
 /// ```
 /// # let temp = tempfile::tempdir().unwrap();
@@ -83,26 +68,21 @@ const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an arch
 #[derive(Debug)]
 pub struct Archive {
     folder: Folder,
-    /// The log whose segments are in the folder, once that is known.
     owner: OnceLock<Uuid>,
 }
 
 impl Archive {
-    /// Opens the archive in the folder `path`. Makes the folder, but not its parents, if it is
-    /// missing: a disk that is not mounted must not yield an empty archive.
-    ///
-    /// # Durability
-    /// The folder's name survives power loss when this returns.
+    /// Opens the archive in the folder `path`, which it makes durably if it is missing, but not its
+    /// parents: a disk that is not mounted must not yield an empty archive.
     ///
     /// # Errors
-    /// `InvalidArgument`: the path is empty, or the folder is a log's. `NotFound`: there is no
-    /// folder to make the folder in. `Foreign`: the path is a file. `PermissionDenied`, `NoSpace`,
-    /// `NoFiles`, `Io`.
+    /// `NotFound`: the parent is missing. `Foreign`: the path is a file. `InvalidArgument`: also if
+    /// the folder is a log's. `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
         Archive::open_on(Arc::new(OsDisk), path)
     }
 
-    /// Opens the archive in the folder `path` of a disk, as [`open`](Archive::open) does.
+    /// As [`open`](Archive::open), on another disk.
     ///
     /// # Errors
     /// As [`open`](Archive::open).
@@ -117,7 +97,7 @@ impl Archive {
         Error::new(kind, text).at_path(self.folder.path())
     }
 
-    /// Refuses a log's folder: a copy would take the place of the file that it is made of.
+    /// A copy in the log's folder would replace its source.
     fn check_no_log(&self) -> Result<()> {
         if self.folder.open_if_there(LOCK, Access::Read)?.is_none() {
             return Ok(());
@@ -126,8 +106,7 @@ impl Archive {
         Err(self.error(ErrorKind::InvalidArgument, text))
     }
 
-    /// Refuses to go on in a folder that its path does not lead to any more. If the path cannot be
-    /// looked at, nothing is known, and the copy is made in the folder that was opened.
+    /// If the path cannot be looked at, the copy is made in the folder that was opened.
     fn check_in_place(&self) -> Result<()> {
         if !matches!(self.folder.handle().still_at(self.folder.path()), Ok(false)) {
             return Ok(());
@@ -137,8 +116,6 @@ impl Archive {
         Err(self.error(ErrorKind::NotFound, text).with_advice(OPEN_ANEW))
     }
 
-    /// Refuses a segment of another log than the archive's, and a folder that may not be the
-    /// archive of this log.
     fn check_owner(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         let uuid = segment.uuid;
         let owner = match self.owner.get() {
@@ -151,8 +128,6 @@ impl Archive {
         self.check_replaced(segment)
     }
 
-    /// Refuses to replace a file that is not this segment: another log's may have come meanwhile,
-    /// and a file that cannot be identified is kept. None of this is damage to the log.
     fn check_replaced(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         let (uuid, number) = (segment.uuid, segment.header.number);
         let error = match look(&self.folder, number)? {
@@ -188,8 +163,6 @@ impl Archive {
         self.error(ErrorKind::Mismatch, &text).with_advice(NAME_ANOTHER)
     }
 
-    /// Finds out whose archive the folder is, and notes it there. The sync of the folder comes with
-    /// the copy of the segment.
     fn find_owner(&self, segment: &ReleasedSegment<'_>) -> Result<Uuid> {
         let (uuid, own) = (segment.uuid, owner_name(segment.uuid));
         let names = self.folder.names()?;
@@ -225,7 +198,6 @@ impl Archive {
         self.error(ErrorKind::NotFound, &text).with_advice(NOT_MOUNTED)
     }
 
-    /// Takes steps 2 and 3. If one fails, removes the temporary file.
     fn copy(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         let temp = format!("segment-{}.tmp", segment.uuid);
         let copied = self.write(segment, &temp).and_then(|()| {
@@ -261,17 +233,13 @@ impl Archive {
 }
 
 impl OnRelease for Archive {
-    /// Copies the segment.
-    ///
-    /// # Durability
-    /// The copy survives power loss when this returns.
+    /// Copies the segment. The copy survives power loss when this returns.
     ///
     /// # Errors
-    /// `NotFound`: the path does not lead to the archive's folder any more; or the folder is no
-    /// archive yet, and the segment is not the log's first. `Mismatch`: the folder holds another
-    /// log's segments. `Foreign`: a file in the folder has the segment's name and is another one of
-    /// the log, or none. `Unsupported`: a later version of Palisade wrote it. `InvalidArgument`:
-    /// the folder is a log's. `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
+    /// `NotFound`: the path does not lead to the folder any more; or the folder is no archive yet,
+    /// and the segment is not the log's first. `Mismatch`: the folder has another log's segments.
+    /// `Foreign`: move away the file with the segment's name. `InvalidArgument`: the folder is a
+    /// log's. `Unsupported`, `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()> {
         self.check_in_place()?;
         self.check_no_log()?;
@@ -284,7 +252,6 @@ fn owner_name(uuid: Uuid) -> String {
     format!("{OWNER_PREFIX}{uuid}")
 }
 
-/// Returns the UUID in a name of exactly the form that `owner_name` writes, or `None`.
 fn owner_in(name: &str) -> Option<&str> {
     let uuid = name.strip_prefix(OWNER_PREFIX)?;
     let is_right = |(at, byte): (usize, u8)| match at {
@@ -294,9 +261,7 @@ fn owner_in(name: &str) -> Option<&str> {
     Some(uuid).filter(|uuid| uuid.len() == 36 && uuid.bytes().enumerate().all(is_right))
 }
 
-/// Returns whether no record of the log ever lay below the segment: its epoch is the first, or the
-/// epochs before it have no records. After a repair that kept nothing this may be true, too; the
-/// archive has a break there in any case.
+/// Returns whether no record of the log ever lay below, or a repair kept none.
 fn is_first_of_log(header: &SegmentHeader) -> bool {
     header.predecessor.is_some_and(|before| before.epoch == 0 || before.end == Lsn::ZERO)
 }

@@ -1,9 +1,8 @@
-//! Codecs: how a record's bytes become stored bytes before the reservation, and back when they are
-//! read. [`encode`] is the only place that encodes, and [`Decoder`] the only one that decodes.
+//! Only [`encode`] encodes records, and only [`Decoder`] decodes them.
 //!
-//! The payload of an encoded record is what the codec made, then the length of the record (4
-//! bytes, little-endian). The frame has a flag. Checksums cover the payload, so only an append and
-//! a reader of an open log need the codec.
+//! The payload of an encoded record is what the codec made, then the record's length (4 bytes,
+//! little-endian). Checksums cover the payload, so only appends and readers of an open log need the
+//! codec.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,9 +12,8 @@ use palisade_store::{State, check_codec};
 use crate::frame::{HEADER_BYTES, MAX_FRAME_BYTES, framed_bytes};
 use crate::{Codec, CodecId, Error, ErrorKind, Lsn, Record, RecordBuf, Result};
 
-/// The length of the record, after what the codec made.
 const LENGTH_BYTES: usize = 4;
-/// A thread keeps buffers up to this length between its calls.
+/// A thread keeps buffers up to this length.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
 const READ_STORED_BYTES: &str = "the checksum holds, so these bytes were stored: check the version \
@@ -36,17 +34,13 @@ pub(crate) fn encode(codec: &dyn Codec, tag: u16, data: &[u8], into: &mut Vec<u8
     Ok(threshold.is_none() || into.len() < data.len())
 }
 
-/// Returns whether a record may be stored as it is. Without a codec, each is.
 pub(crate) fn may_store_raw(codec: Option<&dyn Codec>) -> bool {
     codec.is_none_or(|codec| codec.threshold().is_some())
 }
 
-/// The buffers of a thread that appends with a codec.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// One encoded payload.
     pub(crate) encoded: Vec<u8>,
-    /// The payloads of several records, or the parts of one.
     pub(crate) joined: Vec<u8>,
     // Of each payload in `joined`: tag, whether it is encoded, and where it ends.
     payloads: Vec<(u16, bool, usize)>,
@@ -72,8 +66,8 @@ impl Scratch {
         result
     }
 
-    /// Encodes `records`, each with its tag, into `joined`. Stops when their frames take more than
-    /// `most` bytes: an iterator may have no end.
+    /// Encodes `records` until their frames take more than `most` bytes: an iterator may have no
+    /// end.
     pub(crate) fn join<R: AsRef<[u8]>>(
         &mut self,
         codec: &dyn Codec,
@@ -98,7 +92,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Returns tag, whether it is encoded, and payload of each of the joined records.
+    /// Returns the joined records: tag, whether it is encoded, and payload.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = (u16, bool, &[u8])> + Clone {
         let mut from = 0;
         self.payloads.iter().map(move |&(tag, is_encoded, to)| {
@@ -109,7 +103,6 @@ impl Scratch {
     }
 }
 
-/// Refuses a record of `len` bytes if it has more than `most`, encoded or not.
 #[inline]
 pub(crate) fn check_record_len(len: usize, most: usize) -> Result<()> {
     if len <= most { Ok(()) } else { Err(too_large(len, most)) }
@@ -121,7 +114,6 @@ fn too_large(len: usize, most: usize) -> Error {
     Error::new(ErrorKind::TooLarge, text)
 }
 
-/// Decodes the records that a reader of an open log has found.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     codec: Option<Arc<dyn Codec>>,
@@ -136,12 +128,10 @@ impl Decoder {
         Decoder { codec, max_record_bytes: longest - HEADER_BYTES, buffer: Vec::new() }
     }
 
-    /// Returns whether a record that is not encoded is returned as it is.
     pub(crate) fn takes_plain(&self) -> bool {
         may_store_raw(self.codec.as_deref())
     }
 
-    /// Returns `record` with the bytes that were appended.
     pub(crate) fn decode<'a>(&'a mut self, record: Record<'a>) -> Result<Record<'a>> {
         if record.is_encoded() {
             return decode(self.codec.as_deref(), self.max_record_bytes, &mut self.buffer, record);
@@ -152,7 +142,6 @@ impl Decoder {
         Err(undecodable(record.lsn(), "the record is not encoded, and each must be"))
     }
 
-    /// Returns `record` with the bytes that were appended.
     pub(crate) fn decode_buf(&mut self, record: RecordBuf) -> Result<RecordBuf> {
         if !record.is_encoded() && self.takes_plain() {
             return Ok(record);
@@ -201,7 +190,7 @@ fn undecodable(lsn: Lsn, text: &str) -> Error {
     Error::new(ErrorKind::Corrupt, text).at_lsn(lsn).with_advice(READ_STORED_BYTES)
 }
 
-/// Refuses a log whose `state` names another codec than `codec`, before anything else is read.
+/// Refuses a log whose `state` names another codec, before anything else is read.
 pub(crate) fn check_state(state: &State, codec: Option<&dyn Codec>) -> Result<()> {
     let given = codec.map(CodecId::of).transpose()?;
     check_codec(state.codec.as_ref(), given.as_ref())

@@ -1,4 +1,4 @@
-//! What every disk must do: the calls that a log makes, and a log on top of them.
+//! What every disk must do.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -14,11 +14,9 @@ const RECORD_BYTES: usize = 1000;
 /// Enough for several segments.
 const RECORDS: u64 = 300;
 
-/// Makes the calls on `disk` that a log makes, in the folder `path`, and compares what they return.
-/// Then runs a log on it: appends, truncates, opens it again after a drop and after a close.
-///
-/// Nothing lies at `path` before; its parent exists. What the check makes stays there. It cannot
-/// see what a power loss takes: for that, count the syncs, or use the simulated disk.
+/// Makes the calls on `disk` that a log makes, in the new folder `path`, and compares what they
+/// return. Then runs a log on it. The parent of `path` exists. What the check makes stays there. It
+/// cannot see what a power loss takes: count the syncs, or use the simulated disk.
 ///
 /// ```
 /// use std::path::Path;
@@ -48,7 +46,6 @@ fn failed(error: io::Error) -> Error {
     Error::io("check the disk", error)
 }
 
-/// Fails with `expected` unless `holds`.
 fn expect(holds: bool, expected: &str) -> io::Result<()> {
     if holds { Ok(()) } else { Err(io::Error::other(format!("expected that {expected}"))) }
 }

@@ -7,11 +7,8 @@
 //! keeps the copy's new records and the source's apart.
 //!
 //! # Which records are whole
-//! 1. The plan follows the epochs from the newest one back to the head: the header of an epoch's
-//!    first segment names the epoch before and its end. So truncated records do not come back,
-//!    whatever header is lost. The list of a closed log takes the place of the headers of the
-//!    epochs in it, and an open log has its own list. Headers of later epochs, and records after a
-//!    clean end, count also beside a list: a state that was saved earlier may have been put back.
+//! 1. The plan follows the epochs from the newest one back to the head
+//!    (`recovery/epoch_chain.rs`). An open log has its own list.
 //! 2. The plan checks each frame from the head on. The first place without a whole frame is the
 //!    first bad place. If an epoch's first header is lost, no header names its base; only frames at
 //!    the head itself can show that they belong to it. The copy of an open log checks only while
@@ -27,22 +24,23 @@ mod write;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use self::check::Walked;
-use self::check::{check, walk_to};
+use self::check::check;
+pub(crate) use self::check::{WholeFrames, whole_frames};
 use self::progress::{CopyProgress, CopyStep, OnProgress};
 use self::walk::Walk;
 pub use self::write::{check_apart, write_copy, write_copy_on};
 use crate::frame::Kind;
 use crate::reader::EpochSpan;
 use crate::recovery::base_above;
-use crate::recovery::listing::{Listing, first_stray, has_list, valid};
+use crate::recovery::epoch_chain::{EpochChain, newest_epoch};
+use crate::recovery::listing::{Listing, first_stray, highest_end, valid};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 use palisade_store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
 
 /// Bytes that one call hands to the store, if no frame is longer.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a copy of a log has: a restored log, or a backup.
+/// What a copy of a log has, and what a repair gives up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {
@@ -61,6 +59,10 @@ pub struct CopyReport {
     pub base: Lsn,
     /// The copy's last epoch, in which appends continue.
     pub epoch: u64,
+    /// End of what a repair gives up, as far as it is known. 0 in a restored log or a backup.
+    pub given_up_to: Lsn,
+    /// Records above the repaired log's end that validate, but are given up.
+    pub given_up_records: u64,
 }
 
 /// What was given out above all that a source's state and segments name.
@@ -86,7 +88,7 @@ pub struct CopyPlan {
     salt: u64,
     /// Whether the plan has checked the frames.
     is_checked: bool,
-    report: CopyReport,
+    pub(crate) report: CopyReport,
 }
 
 impl CopyPlan {
@@ -110,13 +112,13 @@ impl CopyPlan {
             let text = format!("the log begins at LSN {head}");
             return Err(Error::new(ErrorKind::Truncated, text).at_path(store.place()).at_lsn(to));
         }
-        let spans = epochs_back_to_the_head(&listing);
+        let EpochChain { spans, .. } = EpochChain::of(&listing);
         let (records, bytes) = check(&store, &listing.state, &spans, to, on_progress)?;
         let State { checkpoint, clean_end, epoch_base, .. } = listing.state;
         let named = [checkpoint, clean_end, epoch_base, to, listing.state.highest_cursor()];
         let given_out = GivenOut {
             lsn: named.into_iter().fold(given_out.lsn, Lsn::max),
-            epoch: largest_epoch(&listing).max(given_out.epoch),
+            epoch: newest_epoch(&listing).max(given_out.epoch),
         };
         let source = CopySource { store, state: listing.state, segments: listing.segments };
         let mut plan = source.plan(spans, to, given_out, salt)?;
@@ -309,148 +311,5 @@ impl CopySource {
             ..CopyReport::default()
         };
         Ok(CopyPlan { store, state, headers, kept, below, salt, is_checked: false, report })
-    }
-}
-
-/// Returns the index of the first stray file in `found` for a log with this `state`. It and those
-/// above have a segment's name and are no segments.
-#[doc(hidden)]
-#[must_use]
-pub fn stray_from(state: &State, found: &[Segment]) -> usize {
-    first_stray(state, found)
-}
-
-/// Returns the end of the highest-numbered segment.
-pub(crate) fn highest_end(segments: &[Segment], segment_bytes: u64) -> Lsn {
-    let behind = segments.last().map_or(0, |last| last.number + 1);
-    Lsn::new(behind.saturating_mul(segment_bytes))
-}
-
-/// Refuses a log of which a header between the head and the newest epoch is missing, so that
-/// nothing tells where an epoch ended. The log's state names no epoch.
-///
-/// # Errors
-/// `Corrupt`: the epoch before some LSN is not known. As [`CopyPlan::new`], of headers.
-pub fn check_epochs(store: &dyn ReadStore) -> Result<()> {
-    let listing = Listing::read(store)?;
-    let head = listing.state.head;
-    let firsts = firsts_of_epochs(&listing.segments);
-    let mut number = largest_epoch(&listing);
-    let mut above = highest_end(&listing.segments, listing.state.segment_bytes);
-    let broken = |text: String, at: Lsn| {
-        Error::new(ErrorKind::Corrupt, text).at_path(store.place()).at_lsn(at)
-    };
-    while number > 0 {
-        let Some(start) = firsts.get(&number) else {
-            let text = format!("no segment of epoch {number} is there, which the one here follows");
-            return Err(broken(text, above));
-        };
-        match start.first {
-            Some((_, before)) if before.end <= head => break,
-            Some((base, Predecessor { epoch: 0, .. })) => {
-                let text = format!("epoch {number} names no epoch that it follows");
-                return Err(broken(text, base));
-            }
-            Some((base, before)) => (number, above) = (before.epoch, base),
-            None if start.lowest <= head => break,
-            None => {
-                let text = format!(
-                    "the first segment of epoch {number} is missing, or its header is damaged"
-                );
-                return Err(broken(text, start.lowest));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Returns the epochs that have records at or above the head, ascending, each with its end. The
-/// range between the head and the first of them is discarded. The newest has no end: records can
-/// follow a clean end, if a state that was saved earlier was put back. Returns none if nothing is
-/// known.
-pub(crate) fn epochs_back_to_the_head(listing: &Listing) -> Vec<EpochSpan> {
-    let State { uuid, head, segment_bytes, epoch, epoch_base, epoch_salt, .. } = listing.state;
-    let listed = listed_epochs(&listing.state);
-    let firsts = firsts_of_epochs(&listing.segments);
-    let mut number = largest_epoch(listing);
-    let mut end = Lsn::LIMIT;
-    let mut spans = Vec::new();
-    while number > 0 && head < end {
-        if let Some(index) = listed.iter().position(|span| span.epoch == number) {
-            spans.push(EpochSpan { end, ..listed[index] });
-            spans.extend(listed[..index].iter().rev().filter(|span| head < span.end));
-            break;
-        }
-        let of_state = EpochStart { lowest: epoch_base, salt: epoch_salt, first: None };
-        let of_state = (number == epoch).then_some(of_state);
-        // No header of the epoch is left, so what lies below it is not known either.
-        let Some(start) = firsts.get(&number).copied().or(of_state) else { return listed };
-        let may_begin_at = start.lowest.min(head.segment_start(segment_bytes));
-        let base = start.first.map_or(may_begin_at, |(base, _)| base);
-        spans.push(EpochSpan { end, ..EpochSpan::open_ended(uuid, number, start.salt, base) });
-        let Some((_, before)) = start.first else {
-            if listed.is_empty() {
-                break;
-            }
-            return listed;
-        };
-        // Numbers descend: headers that claim otherwise count as damaged.
-        (number, end) = (before.epoch, before.end);
-    }
-    spans.reverse();
-    spans
-}
-
-/// Returns the epochs in the list of a closed log, ascending.
-fn listed_epochs(state: &State) -> Vec<EpochSpan> {
-    let span = |epoch: &EpochExtent| EpochSpan {
-        end: epoch.end,
-        ..EpochSpan::open_ended(state.uuid, epoch.number, epoch.salt, epoch.base)
-    };
-    if has_list(state) { state.epochs.iter().map(span).collect() } else { Vec::new() }
-}
-
-/// The beginning of an epoch, as its headers name it.
-#[derive(Clone, Copy, Debug)]
-struct EpochStart {
-    /// The base of its lowest header.
-    lowest: Lsn,
-    salt: u64,
-    /// The epoch's base and predecessor, if the header of its first segment validates.
-    first: Option<(Lsn, Predecessor)>,
-}
-
-/// Returns the beginnings of all epochs in one pass over the headers: there may be as many epochs
-/// as headers.
-fn firsts_of_epochs(segments: &[Segment]) -> BTreeMap<u64, EpochStart> {
-    let mut firsts = BTreeMap::new();
-    for header in valid(segments) {
-        let SegmentHeader { base, salt, .. } = *header;
-        let start = EpochStart { lowest: base, salt, first: None };
-        let start = firsts.entry(header.epoch).or_insert(start);
-        let first = header.predecessor.map(|before| (base, before));
-        start.first = start.first.or(first);
-    }
-    firsts
-}
-
-fn largest_epoch(listing: &Listing) -> u64 {
-    valid(&listing.segments).map(|header| header.epoch).fold(listing.state.epoch, u64::max)
-}
-
-/// Returns how far the frames of a log are whole: up to the first LSN at or above the head at which
-/// no whole frame begins. A repair keeps every record below it, and refuses a higher LSN.
-///
-/// # Errors
-/// As [`CopyPlan::new`], of the state and the headers.
-pub(crate) fn whole_frames(store: &Arc<dyn ReadStore>, listing: &Listing) -> Result<Walked> {
-    let spans = epochs_back_to_the_head(listing);
-    match walk_to(store, &listing.state, &spans, Lsn::LIMIT, &mut |_| {}) {
-        // A newer version wrote this frame, so a repair can keep what is below it.
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            let at = error.lsn().ok_or(error)?;
-            walk_to(store, &listing.state, &spans, at, &mut |_| {})
-        }
-        walked => walked,
     }
 }

@@ -1,5 +1,4 @@
-//! Events of a log, and the spans of its calls. The feature `tracing` emits both; without it there
-//! is no observer, and each span is empty.
+//! Events of a log, and the spans of its calls, for the feature `tracing`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,27 +17,21 @@ macro_rules! span {
 
 pub(crate) use span;
 
-/// Gets what happens in a log beside the calls of its user.
-///
-/// The log calls it on the thread on which the event happens, which may hold locks of the log. So
-/// an observer must not call the log.
+/// Gets what happens in a log beside the calls of its user, on the thread on which it happens. That
+/// thread may hold locks of the log, so an observer must not call the log.
 pub(crate) trait Events: Send + Sync + fmt::Debug + 'static {
-    /// Notes that the log `log` was poisoned by `cause`. The log calls this once.
+    /// Comes once.
     fn poisoned(&self, log: Uuid, cause: &Error);
 
-    /// Notes that the log now writes to the segment that begins at `base`. If one write has filled
-    /// several segments, only the last is reported.
+    /// Reports the segment at `base`, to which the log writes now. One write can pass several.
     fn rotated(&self, log: Uuid, base: Lsn);
 
-    /// Notes that the segments below `to` were freed.
     fn released(&self, log: Uuid, to: Lsn);
 
-    /// Notes that the files of the log take `bytes`, more than its soft limit. The log calls this
-    /// once, and again only after they took less.
+    /// Comes again only after the log took less.
     fn above_soft_limit(&self, log: Uuid, bytes: u64, limit: u64);
 }
 
-/// The observer of one log, if it has one.
 #[derive(Debug)]
 pub(crate) struct Observer {
     events: Option<Arc<dyn Events>>,
@@ -49,7 +42,6 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Returns the observer of a log whose appends begin at `at`.
     pub(crate) fn new(
         events: Option<Arc<dyn Events>>,
         log: Uuid,
@@ -76,7 +68,6 @@ impl Observer {
         self.call(|events| events.released(self.log, to));
     }
 
-    /// Notes that the log was written up to `written`.
     pub(crate) fn written(&self, written: Lsn) {
         if self.events.is_none() {
             return;
@@ -89,8 +80,7 @@ impl Observer {
         }
     }
 
-    /// Calls the observer. Its panic is caught, because it must not end a thread that others wait
-    /// for.
+    /// Calls the observer. Its panic must not end a thread that others wait for.
     fn call(&self, event: impl FnOnce(&dyn Events)) {
         if let Some(events) = &self.events {
             let _ = survive(|| event(events.as_ref()));
@@ -98,7 +88,6 @@ impl Observer {
     }
 }
 
-/// Returns the options of the log with an observer.
 pub(crate) fn observed(options: Options) -> Options {
     #[cfg_attr(not(feature = "tracing"), expect(unused_mut, reason = "there is no observer"))]
     let mut options = options;
@@ -109,7 +98,6 @@ pub(crate) fn observed(options: Options) -> Options {
     options
 }
 
-/// Reports what the open of `wal` found.
 #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "nothing is reported"))]
 pub(crate) fn recovered(wal: &Wal) {
     #[cfg(feature = "tracing")]
@@ -121,7 +109,6 @@ mod tracing_events {
     use super::Events;
     use crate::{Error, Lsn, Uuid, Wal};
 
-    /// Turns events of the core into those of `tracing`.
     #[derive(Debug)]
     pub(super) struct Tracing;
 

@@ -14,7 +14,7 @@ mod commit;
 pub mod conformance;
 pub mod copy;
 mod events;
-mod format;
+pub mod frame;
 pub mod inspect;
 mod log;
 #[cfg(all(test, loom))]
@@ -40,7 +40,7 @@ pub use palisade_store::{
 };
 
 pub use archive::{Archive, ArchiveReader};
-pub use format::frame::{self, framed_bytes};
+pub use frame::framed_bytes;
 pub use log::{
     BatchTicket, Cursor, CursorStatus, Ended, Hold, PinKind, Release, Space, SpacePin, Tail,
     TailCanceller, Ticket, Wal,
@@ -50,7 +50,7 @@ pub use open::{Recovery, ReplayFrom};
 pub use options::{MAX_INTERVAL, MAX_VERIFY_THREADS, Options, SyncPolicy, Verify};
 pub use reader::{OwnedRecords, Record, RecordBuf, Records};
 pub use recovery::{EndCause, RecoveryReport};
-pub use repair::{Repair, RepairReport};
+pub use repair::Repair;
 pub use restore::{Restore, RestoreFrom};
 pub use stats::{Histogram, Stats};
 

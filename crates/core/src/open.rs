@@ -1,4 +1,4 @@
-//! How a log is opened: on files, on another disk, in two steps, or as a dry run.
+//! Opens a log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +11,11 @@ use crate::recovery::{dry_run, recover};
 use crate::{Lsn, Options, Records, RecoveryReport, Result, Wal, codec};
 
 impl Wal {
-    /// Opens the log in the folder `path` with the default [`Options`]. If there is no log, creates
-    /// it and the folder, but not the folder's parents.
-    ///
-    /// The log syncs the folder's name in its parent. If you create the parents, sync the folder
-    /// that holds each of them, too: else power loss can take the log with its parent.
+    /// Opens the log in the folder `path` with the default [`Options`], or creates it and the
+    /// folder, but not the folder's parents. If you create these, sync the folders that hold them.
     ///
     /// # Durability
-    /// Everything that [`recovery_report`](Wal::recovery_report) counts as recovered survives power
-    /// loss when this returns.
+    /// Everything that was recovered survives power loss when this returns.
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -27,12 +23,10 @@ impl Wal {
         Options::new().open(path)
     }
 
-    /// Opens the log in `store`, for example a [`MemStore`](crate::MemStore).
-    ///
-    /// A `MemStore` fixes the segment size and writes no zeros ahead of the tail.
-    /// [`kept_buffer`](crate::MemStore::kept_buffer) sets what [`Auto`](crate::BufferKind::Auto)
-    /// means on it. All other settings hold as on files. A store that was opened before ignores the
-    /// settings of files in `options`.
+    /// Opens the log in `store`. A [`MemStore`](crate::MemStore) fixes the segment size, writes no
+    /// zeros ahead of the tail, and sets with [`kept_buffer`](crate::MemStore::kept_buffer) what
+    /// [`Auto`](crate::BufferKind::Auto) means. A store that was opened before ignores the settings
+    /// of files.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -66,36 +60,26 @@ impl Options {
     /// allows.
     ///
     /// # Durability
-    /// Everything that was recovered survives power loss when this returns.
+    /// As [`Wal::open`].
     ///
     /// # Errors
-    /// These errors change nothing, except that an open makes the file `lock` if it is missing:
-    /// - `InvalidArgument`: an option or the path.
-    /// - `NotFound`: the open mode requires a log, or the parent of the folder is missing.
-    /// - `AlreadyExists`: the open mode requires that there is no log.
-    /// - `Foreign`: the folder holds something else, or a log whose file `meta` is missing: see
-    ///   [`Repair`](crate::Repair).
-    /// - `Unsupported`: a newer version wrote the log; or [`BufferKind::Mapped`](crate::BufferKind)
-    ///   was asked for, and there is no memory file system at `/dev/shm`.
-    /// - `Mismatch`: another segment size, another [codec](Options::codec), or another key.
-    /// - `Locked`: another process or another handle holds the log.
-    /// - `Corrupt`: acknowledged data is damaged. After a close an open reads no records, so only a
-    ///   reader or [`Verify::Full`](crate::Verify::Full) finds damage in them. Restore the log from
-    ///   a replica or a backup, or repair it: see [`Repair`](crate::Repair).
+    /// These errors change nothing, but an open makes the file `lock` if it is missing:
+    /// `InvalidArgument`, `NotFound`, `AlreadyExists`, `Mismatch`, `Locked`. `Foreign`: also a log
+    /// without its file `meta` ([`Repair`](crate::Repair)). `Unsupported`: also
+    /// [`BufferKind::Mapped`](crate::BufferKind) without a memory file system at `/dev/shm`.
+    /// `Corrupt`: after a close only a reader or [`Verify::Full`](crate::Verify::Full) finds
+    /// damaged records.
     ///
-    /// After these errors files may have changed, but nothing is lost:
-    /// - `NotFound` whose text says so: the folder was moved, removed or replaced during the open.
-    /// - `PermissionDenied`: this process may not use the folder or a file in it, or the log buffer
-    ///   belongs to another user.
-    /// - `OutOfRange`: no LSN is left.
-    /// - `NoSpace`, `NoFiles`, `Io`: open again when the cause is gone.
+    /// After these errors files may have changed, but nothing is lost: `NotFound` whose text says
+    /// that the folder was moved, removed or replaced. `PermissionDenied`: also if the log buffer
+    /// belongs to another user. `OutOfRange`: no LSN is left. `NoSpace`, `NoFiles`, `Io`: open
+    /// again when the cause is gone.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
         self.open_on(Arc::new(OsDisk), path)
     }
 
-    /// Opens the log as [`open`](Options::open) does, on another disk than that of the operating
-    /// system: see [`disk`](crate::disk). The path is one of that disk. A relative path begins at
-    /// the process's working directory.
+    /// Opens as [`open`](Options::open) does, on another [`disk`](crate::disk). A relative path
+    /// begins at the process's working directory.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -120,8 +104,8 @@ impl Options {
         Wal::with_store(store, self.clone())
     }
 
-    /// Opens the log as [`open`](Options::open) does, in two steps: the engine can read the
-    /// recovered records and decide before the log accepts appends. See [`Recovery`].
+    /// Opens as [`open`](Options::open) does, but lets the engine read the recovered records before
+    /// appends.
     ///
     /// # Errors
     /// As [`open`](Options::open).
@@ -129,7 +113,7 @@ impl Options {
         self.open(path).map(Recovery)
     }
 
-    /// Recovers the log as [`recover`](Options::recover) does, on another disk: see
+    /// Recovers on another disk: see [`recover`](Options::recover) and
     /// [`open_on`](Options::open_on).
     ///
     /// # Errors
@@ -138,12 +122,10 @@ impl Options {
         self.open_on(disk, path).map(Recovery)
     }
 
-    /// Returns what [`open`](Options::open) would find and decide about the log in the folder
-    /// `path`. Holds the log's lock meanwhile. Changes nothing, except that it makes the file
-    /// `lock` if it is missing. If no open of the log was ever completed, waits for the device.
-    ///
-    /// The log must exist, whatever the [open mode](Options::open_mode) is. In the report `base`,
-    /// `epoch` and `appends_survive_kill` are not set.
+    /// Returns what [`open`](Options::open) would find and decide about an existing log. Holds its
+    /// lock, and changes nothing, but makes the file `lock` if it is missing. Waits for the device
+    /// if no open of the log was ever completed. In the report `base`, `epoch` and
+    /// `appends_survive_kill` are not set.
     ///
     /// # Errors
     /// As [`open`](Options::open), except `OutOfRange` and those of writing.
@@ -151,7 +133,7 @@ impl Options {
         self.dry_run_on(Arc::new(OsDisk), path)
     }
 
-    /// Returns what [`dry_run`](Options::dry_run) returns, of a log on another disk.
+    /// Does a [`dry_run`](Options::dry_run) on another disk.
     ///
     /// # Errors
     /// As [`dry_run`](Options::dry_run).
@@ -166,7 +148,7 @@ impl Options {
         self.dry_run_in(FileStore::open_on(disk, path.as_ref(), &files)?)
     }
 
-    /// Returns what [`dry_run`](Options::dry_run) returns, of a log in a store.
+    /// Does a [`dry_run`](Options::dry_run) in a store.
     ///
     /// # Errors
     /// As [`dry_run`](Options::dry_run).
@@ -177,12 +159,8 @@ impl Options {
     }
 }
 
-/// A recovered log that accepts no appends yet: [`Options::recover`](crate::Options::recover)
-/// returns it, and [`start`](Recovery::start) turns it into a [`Wal`].
-///
-/// Recovery is complete: every record that [`records`](Recovery::records) returns is durable, and
-/// no later open loses it. An engine that replays the log stays free to stop: dropping the
-/// `Recovery` loses nothing, and the next open recovers the same records.
+/// A recovered log, which accepts appends after [`start`](Recovery::start). Its
+/// [`records`](Recovery::records) are durable, so a replay that fails loses nothing.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -217,12 +195,11 @@ pub struct Recovery(Wal);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplayFrom {
-    /// At the head: all records of the log.
+    /// At the head.
     Head,
-    /// At the last [`checkpoint`](Wal::checkpoint), or at the head if that is higher: the records
-    /// that the engine may not have applied.
+    /// At the last [`checkpoint`](Wal::checkpoint), or at the head if that is higher.
     Checkpoint,
-    /// At the record with this LSN, for example the one after the last that the engine has applied.
+    /// At this record.
     Lsn(Lsn),
 }
 
@@ -239,7 +216,7 @@ impl Recovery {
         self.0.recovery_report()
     }
 
-    /// Returns the head, where the log begins.
+    /// Returns the head.
     #[must_use]
     pub fn head(&self) -> Lsn {
         self.0.head_lsn()
@@ -251,14 +228,13 @@ impl Recovery {
         self.0.checkpoint_lsn()
     }
 
-    /// Returns the end of the recovered records. Appends continue at
-    /// [`RecoveryReport::base`], which is higher after a crash.
+    /// Returns the end of the recovered records. Appends continue at [`RecoveryReport::base`].
     #[must_use]
     pub fn end(&self) -> Lsn {
         self.report().end
     }
 
-    /// Returns the recovered records from `from` on, in LSN order. May be called more than once.
+    /// Returns the recovered records from `from` on. May be called again.
     ///
     /// # Errors
     /// As [`Wal::records_from`].

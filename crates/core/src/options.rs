@@ -1,4 +1,4 @@
-//! All settings of a log, in one builder.
+//! The settings of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,30 +11,26 @@ use crate::commit::SoftLimit;
 use crate::events::Events;
 use crate::{Codec, CodecId, Error, ErrorKind, Lsn, Result};
 
-/// Longest interval of [`SyncPolicy::Interval`]: a day.
+/// Longest interval of [`SyncPolicy::Interval`].
 pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// When the log syncs to the device without a request.
+/// What `append` alone makes durable. Calls that wait for durability sync at once.
 ///
-/// `commit`, `sync`, `wait_durable`, `Ticket::wait` and `.await` sync at once under every policy.
-/// The policy decides only what `append` alone does. If more than 64 segments are unsynced, a store
-/// on files syncs and closes the oldest one under each policy, because a process has few
-/// descriptors. That moves no watermark.
+/// A store on files keeps at most 64 unsynced segments open. A write into one more syncs and closes
+/// the oldest, which moves no watermark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
-    /// Syncs when a caller waits for durability, not otherwise.
+    /// Syncs only when a caller waits.
     #[default]
     OnCommit,
-    /// Every `append` returns only after its record is durable.
+    /// Each `append` waits until its record is durable.
     Always,
-    /// A sync begins at most this long after the oldest unsynced append. If a sync runs at the time
-    /// of that append, the time counts from the end of that sync. At most a day; less than 100
-    /// microseconds counts as 100. A sync that fails for lack of space is repeated after 20
-    /// milliseconds at the latest.
+    /// A sync begins at most this long after the oldest unsynced append, or after the end of a sync
+    /// that ran at that append, or 20 milliseconds after a lack of space. Above 0, at most a day;
+    /// less than 100 microseconds counts as 100.
     Interval(Duration),
-    /// Every `append` returns after its bytes were handed to the operating system, which syncs them
-    /// at a time of its own.
+    /// Each `append` hands its bytes to the operating system.
     Os,
 }
 
@@ -45,19 +41,15 @@ pub const MAX_VERIFY_THREADS: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verify {
-    /// After an unclean end, the segments that can be torn. After a clean end, nothing. Damage
-    /// below shows when it is read.
+    /// After an unclean end, the segments that can be torn. A reader finds damage elsewhere.
     #[default]
     Tail,
-    /// Every frame of every segment from the head on, in parallel over the segments, also after a
-    /// clean end. Takes as long as reading the log.
+    /// Each frame from the head on, with one thread for each core. Takes as long as reading the
+    /// log.
     Full,
 }
 
-/// Settings of a log on files: those of the log and those of its folder.
-///
-/// Each setting has a default that suits one log on a local disk. [`open`](Options::open) checks
-/// the values; setters check nothing.
+/// Settings of a log and its folder. [`open`](Options::open) checks the values.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -85,7 +77,6 @@ pub struct Options {
     pub(crate) write_bytes: usize,
     pub(crate) max_waiters: usize,
     pub(crate) gather_percent: u32,
-    /// Bytes that an iterator reads ahead, and each thread of a verification.
     pub(crate) read_ahead_bytes: usize,
     pub(crate) verify: Verify,
     /// 0: one for each core. 1 starts no thread.
@@ -126,20 +117,14 @@ impl Options {
 
     /// Sets the bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the
     /// log is created. Default 64 MiB, or the size that an existing log has.
-    ///
-    /// The log keeps the files of at most 64 unsynced segments open. After a write into one more,
-    /// it syncs and closes the oldest. This happens with small segments under [`SyncPolicy::Os`],
-    /// or without commits.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.files.segment_bytes = Some(bytes);
         self
     }
 
-    /// Sets the least LSN of a new log. The log rounds it up to the start of a segment. Default 0,
-    /// at most 2^59. Has no effect on a log that exists.
-    ///
-    /// For an engine whose pages have LSNs: if it creates its log anew, for example after a restore
-    /// of its pages, the new LSNs must be above those that the pages have.
+    /// Sets the least LSN of a new log, which rounds it up to the start of a segment. Default 0, at
+    /// most 2^59. A log that is created anew must begin above all LSNs that the engine's pages
+    /// have.
     pub fn first_lsn(mut self, lsn: Lsn) -> Options {
         self.files.first_lsn = lsn;
         self
@@ -153,62 +138,54 @@ impl Options {
     }
 
     /// Sets the memory of the log buffer. Default [`BufferKind::Auto`]: a shared log buffer if
-    /// possible, so that an append survives the death of the process.
+    /// possible.
     pub fn buffer(mut self, kind: BufferKind) -> Options {
         self.files.buffer = kind;
         self
     }
 
-    /// Sets when the log syncs without a request. Default [`SyncPolicy::OnCommit`]. The time of
-    /// [`SyncPolicy::Interval`] is above 0 and at most a day.
+    /// Sets when the log syncs without a request. Default [`SyncPolicy::OnCommit`].
     pub fn sync_policy(mut self, policy: SyncPolicy) -> Options {
         self.sync_policy = policy;
         self
     }
 
-    /// Sets whether an open creates the log, and whether the log may exist before. Default
-    /// [`OpenMode::CreateIfMissing`]. With [`OpenMode::MustExist`] a disk that is not mounted does
-    /// not yield an empty log.
+    /// Sets whether the log may or must exist. Default [`OpenMode::CreateIfMissing`]. With
+    /// [`OpenMode::MustExist`] a disk that is not mounted does not yield an empty log.
     pub fn open_mode(mut self, mode: OpenMode) -> Options {
         self.files.open_mode = mode;
         self
     }
 
-    /// Sets the least number of released segments that are kept for reuse. Default 4. If the log
-    /// takes more segments between two truncations, it keeps about as many, up to four times
-    /// the option. It keeps none on a file system that may not overwrite in place (others than
-    /// ext4, XFS and tmpfs). A separate file `reserve` keeps the space that an open needs on a full
-    /// disk.
+    /// Sets the least number of released segments that are kept for reuse. Default 4. The log keeps
+    /// about as many as it takes between two truncations, up to four times the option, but none on
+    /// a file system that may not overwrite in place: others than ext4, XFS and tmpfs.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self
     }
 
     /// Sets whether segments are written with zeros ahead of the tail, so that a commit changes no
-    /// metadata of the file system. Default true. Has no effect on a file system that may not
-    /// overwrite in place (others than ext4, XFS and tmpfs).
+    /// metadata. Default true. No effect on a file system that may not overwrite in place.
     pub fn zero_fill(mut self, zero_fill: bool) -> Options {
         self.files.zero_fill = zero_fill;
         self
     }
 
-    /// Sets the permissions of the files that the log creates, on Unix; elsewhere it has no effect.
-    /// Default [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`: only the user of the
-    /// process reads and writes them. The value must contain the owner's bits of the default. A
-    /// folder that the log creates gets the same permissions. Each class of users that may read it
-    /// may also enter it: `0o700` by default.
+    /// Sets the permissions of the files that the log creates, on Unix only. Default
+    /// [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`, whose bits the value must contain.
+    /// In a new folder, each class of users that may read may also enter. The umask applies.
     ///
-    /// The process's umask clears bits as for any file. Existing files and folders keep their
-    /// permissions, except that an open takes wider ones from the file `lock`: a user who may read
-    /// it can hold the log's lock.
+    /// Existing files and folders keep their permissions, but an open narrows those of the file
+    /// `lock`, because a user who can read it can hold the lock.
     pub fn file_mode(mut self, mode: u32) -> Options {
         self.files.file_mode = mode;
         self
     }
 
     /// Gives each segment that [`truncate_before`](crate::Wal::truncate_before) releases to
-    /// `callback`, before the log loses it. [`OnRelease`] documents when and on which thread. An
-    /// [`Archive`](crate::Archive) copies the segments into a folder. Default: none.
+    /// `callback`, before the log loses it ([`OnRelease`]). An [`Archive`](crate::Archive) keeps
+    /// copies. Default: none.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -258,31 +235,22 @@ impl Options {
         self
     }
 
-    /// Limits the bytes that the files of segments may take, spares among them; at least four
-    /// segments, each with 4096 bytes more. Default: no limit.
+    /// Limits the bytes that the files of segments and spares may take; at least four segments,
+    /// each with 4096 bytes more. Default: no limit.
     ///
-    /// A log that needs more behaves as on a full disk: `commit` and `sync` return `NoSpace`,
-    /// nothing is lost, and the log continues when a truncation has freed a segment. An open and a
-    /// truncation of the suffix may exceed the limit by one segment, and by those that the records
-    /// in the log buffer need, usually one. If the log is above its limit after an open that begins
-    /// an epoch, or resumes one without records, `append` and `checkpoint` return `NoSpace` until a
-    /// truncation has brought the segments to the limit. So a process that is started again and
-    /// again at the limit takes this space once. Each truncation of the suffix may take it again,
-    /// without bound, until a truncation of the prefix frees segments.
-    /// [`Wal::space`](crate::Wal::space) shows what the log takes and what keeps it.
+    /// At the limit the log behaves as on a full disk. An open and each truncation of the suffix
+    /// may exceed it by one segment, and by those that the records in the log buffer need, usually
+    /// one. After an open above the limit that begins an epoch, or resumes one without records,
+    /// `append` and `checkpoint` return `NoSpace` until a truncation has brought the segments to
+    /// the limit. [`Wal::space`](crate::Wal::space) shows what the log takes.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self
     }
 
-    /// Calls `callback` with the bytes of the segments that hold log, as soon as they take more
-    /// than `bytes`. Segments that are only prepared do not count. Calls it again only after a
-    /// truncation has brought them below. Default: no call.
-    ///
-    /// The log looks each time that it comes to another segment. The callback runs on the callback
-    /// thread, as those of [`on_durable`](crate::Wal::on_durable) do: it may call the log, for
-    /// example to truncate it, and delays other callbacks while it runs. Until the call returns,
-    /// the log takes more.
+    /// Calls `callback` with the bytes of the segments that hold log when they exceed `bytes`, and
+    /// again only after a truncation has brought them below. The log checks at each new segment.
+    /// The callback runs as those of [`on_durable`](crate::Wal::on_durable). Default: no call.
     pub fn soft_limit(
         mut self,
         bytes: u64,
@@ -292,57 +260,48 @@ impl Options {
         self
     }
 
-    /// Sets the bytes of a piece that the log writes to the operating system without a commit. At
-    /// least 1. Default 1 MiB. An append that passes a multiple of it completes a piece. For this
-    /// the log rounds it up to a power of two, at most half the buffer. Under the policies `Always`
-    /// and `Os` each append writes.
+    /// Sets the bytes of a piece, above 0. The log rounds them up to a power of two, at most half
+    /// the log buffer. Default 1 MiB.
     pub fn write_bytes(mut self, bytes: usize) -> Options {
         self.write_bytes = bytes;
         self
     }
 
     /// Sets how long a leader waits at most for committers that it has just woken, in percent of a
-    /// measured sync. At most 100. Default 50; 0 turns gathering off.
+    /// measured sync, at most 100. Default 50; 0 turns the wait off.
     pub fn gather_percent(mut self, percent: u32) -> Options {
         self.gather_percent = percent;
         self
     }
 
     /// Sets how many futures and callbacks may wait at one time, at least 1. Default 65 536.
-    /// Threads are not counted.
     pub fn max_waiters(mut self, count: usize) -> Options {
         self.max_waiters = count;
         self
     }
 
-    /// Sets how much of the log an open checks. Default [`Verify::Tail`]. [`Verify::Full`] reads
-    /// with one thread for each core.
+    /// Sets how much of the log an open checks. Default [`Verify::Tail`].
     pub fn verify(mut self, verify: Verify) -> Options {
         self.verify = verify;
         self
     }
 
-    /// Sets whether each sync ends with a block of 4096 bytes, so that no block that a sync has
-    /// covered is written again. Default false. Use it for media on which power loss during a write
-    /// can damage all of the block that is written to. Costs up to 4 KiB of log for each sync.
+    /// Sets whether each sync ends with a block of 4096 bytes, so that no synced block is written
+    /// again, for media on which power loss can damage the whole block. Default false. Costs up to
+    /// 4 KiB for each sync.
     pub fn pad_to_block(mut self, pads: bool) -> Options {
         self.pad_to_block = pads;
         self
     }
 
     /// Sets the codec of the records: `Lz4` or `Zstd` (features `lz4` and `zstd`), or a [`Codec`]
-    /// of your own, for example an encryption. Default: none.
+    /// of your own. Default: none. A log keeps its codec or none, and the identifier of the key; an
+    /// open with others returns `Mismatch`.
     ///
-    /// A new log gets the codec and keeps it. The meta file and the header of each segment name it,
-    /// with the identifier of its key. An open with another codec or another key, with a codec that
-    /// the log does not have, or without the one that it has, returns `Mismatch` and changes
-    /// nothing.
-    ///
-    /// Each record is encoded on the thread that appends it, before its reservation, and decoded
-    /// by each reader. Verification, recovery, repair, archive, backup and restore work on stored
-    /// bytes and need no codec; the readers of [`inspect`](crate::inspect) return stored bytes
-    /// ([`Record::is_encoded`](crate::Record::is_encoded)). The distance of two LSNs is that of
-    /// stored bytes.
+    /// The appending thread encodes before it reserves, and each reader decodes. LSNs count stored
+    /// bytes. Verification, recovery and copies need no codec; the readers of
+    /// [`inspect`](crate::inspect) return stored bytes
+    /// ([`Record::is_encoded`](crate::Record::is_encoded)).
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -364,14 +323,14 @@ impl Options {
         self
     }
 
-    /// Sets the bytes that an iterator reads ahead, for tests.
+    /// Sets what an iterator reads ahead, for tests.
     #[doc(hidden)]
     pub fn read_ahead_bytes(mut self, bytes: usize) -> Options {
         self.read_ahead_bytes = bytes;
         self
     }
 
-    /// Sets the threads of [`Verify::Full`], for tests. 0: one for each core. 1 starts no thread.
+    /// Sets the threads of [`Verify::Full`], for tests.
     #[doc(hidden)]
     pub fn verify_threads(mut self, threads: usize) -> Options {
         self.verify_threads = threads;
@@ -385,17 +344,13 @@ impl Options {
         &self.files
     }
 
-    /// Returns the bytes of the log buffer and the sync policy, for the crates above.
+    /// Returns two settings, for the crates above.
     #[doc(hidden)]
     #[must_use]
     pub fn buffer_and_policy(&self) -> (usize, SyncPolicy) {
         (self.buffer_bytes, self.sync_policy)
     }
 
-    /// Checks every value.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] names the option, its value and its range.
     pub(crate) fn validate(&self) -> Result<()> {
         let buffer = self.buffer_bytes;
         let in_range = (MIN_BUFFER_BYTES..=MAX_BUFFER_BYTES).contains(&buffer);

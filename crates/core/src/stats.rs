@@ -1,4 +1,4 @@
-//! What the log counts and measures, as users see it.
+//! Stats of a log.
 
 mod counters;
 mod histogram;
@@ -9,81 +9,73 @@ pub(crate) use self::counters::{Counters, nanos};
 pub use self::histogram::Histogram;
 use crate::{Lsn, MemoryKind};
 
-/// What the log has done since it was opened, and where it stands.
+/// What the log has done since it was opened, and where it stands: a consistent snapshot, which
+/// stops no thread.
 ///
-/// A snapshot is consistent, and stops no thread:
-/// - `durable <= written <= filled <= reserved` and `head <= durable`.
-/// - `writes`, `appends` and `appended_bytes` are those of all bytes below `written` since the
-///   open, and `write_size_bytes` has a value for each write.
-/// - `syncs` and `synced_appends` belong to `durable`: `synced_appends <= appends`, both are equal
-///   if `durable` equals `written`, and `sync_duration_ns` and `group_size` have a value for each
-///   sync.
+/// - `head <= durable <= written <= filled <= reserved`.
+/// - `writes`, `appends`, `appended_bytes` and `write_size_bytes` cover all bytes below `written`
+///   since the open.
+/// - `syncs`, `synced_appends`, `sync_duration_ns` and `group_size` belong to `durable`. If that
+///   equals `written`, `synced_appends` equals `appends`; else it is at most that.
 /// - `append_stall_ns` has at most as many values as `waits_for_room` counts.
 ///
-/// `docs/observability.md` lists all names and units.
+/// See `docs/observability.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Reservations handed to the operating system: records and batches, paddings included.
+    /// Records, batches and paddings handed to the operating system.
     pub appends: u64,
-    /// Bytes handed to the operating system, headers and padding included.
+    /// Their bytes, headers included.
     pub appended_bytes: u64,
     /// Calls of the store's `write`.
     pub writes: u64,
     /// Completed device syncs.
     pub syncs: u64,
-    /// Reservations that were written before those syncs began. With `pad_to_block` a sync can end
-    /// below the last of them.
+    /// Reservations written before those syncs began. With `pad_to_block` a sync can end below
+    /// some.
     pub synced_appends: u64,
-    /// Duration of a sync in nanoseconds, smoothed over the last few.
+    /// Duration of a sync, smoothed over the last few.
     pub sync_ns: u64,
-    /// Waits of appends for room in a full log buffer, those that last included.
+    /// Waits of appends for room in a full log buffer, running ones included.
     pub waits_for_room: u64,
     /// End of the last reservation.
     pub reserved: Lsn,
-    /// End of the longest prefix seen complete in the log buffer.
+    /// End of what was seen complete in the log buffer.
     pub filled: Lsn,
-    /// End of the prefix handed to the operating system.
+    /// End of what was handed to the operating system.
     pub written: Lsn,
-    /// End of the prefix that survives power loss.
+    /// End of what survives power loss.
     pub durable: Lsn,
-    /// The head: everything below was truncated.
+    /// Everything below was truncated.
     pub head: Lsn,
-    /// Threads that sleep until a sync, and futures and callbacks that wait. A thread that syncs is
-    /// not counted.
+    /// Futures and callbacks that wait, and threads that sleep until a sync.
     pub waiters: u64,
-    /// Bytes of memory held by the log buffer and its slots.
+    /// Memory of the log buffer and its slots.
     pub buffer_memory_bytes: u64,
-    /// Whether an append that returned survives the death of the process: the log buffer is a
-    /// shared file mapping. False if the log buffer is on the heap.
+    /// Whether an append that returned survives the death of the process.
     pub appends_survive_kill: bool,
-    /// For how long, in nanoseconds, the sync has been running that runs now; 0 if none runs.
+    /// For how long the present sync has been running; 0 if none runs.
     pub running_sync_ns: u64,
-    /// The least age of the oldest record that is not durable, in nanoseconds; 0 if all are.
-    ///
-    /// Appends read no clock. So the age counts from the first snapshot that saw the record, or
-    /// from the begin of the running sync if that is earlier. If snapshots are taken at regular
-    /// times, a record that is older than their distance cannot stay unseen.
+    /// The least age of the oldest record that is not durable; 0 if all are. It counts from the
+    /// first snapshot that saw the record, or from the begin of the running sync if that is
+    /// earlier.
     pub oldest_not_durable_ns: u64,
-    /// Nanoseconds that threads waited for a sync: `commit`, `sync`, `Ticket::wait` and the others
-    /// that block, without the append itself. About one wait in 16 is measured. Failed waits, waits
-    /// that timed out and futures are not.
+    /// Times that threads waited for a sync, in about one in 16 of the calls that block and
+    /// succeed.
     pub commit_latency_ns: Histogram,
-    /// Durations of completed device syncs in nanoseconds.
+    /// Durations of completed device syncs.
     pub sync_duration_ns: Histogram,
-    /// Nanoseconds that appends waited for room in a full log buffer, of the waits that ended with
-    /// room.
+    /// Times that appends waited for room and got it.
     pub append_stall_ns: Histogram,
-    /// Reservations for each completed sync. The sum is `synced_appends`.
+    /// Reservations for each completed sync; in sum `synced_appends`.
     pub group_size: Histogram,
-    /// Bytes of each call of the store's `write`. The sum is `appended_bytes`.
+    /// Bytes of each write; in sum `appended_bytes`.
     pub write_size_bytes: Histogram,
 }
 
-/// The gauges that the log itself reads for a snapshot.
 pub(crate) struct Gauges {
-    /// *head*, *durable*, *written*, *filled* and *reserved*, read in this order: each one is at
-    /// or above those before it, because none of them falls.
+    /// *head*, *durable*, *written*, *filled* and *reserved*, read in this order: none of them
+    /// falls.
     pub(crate) watermarks: [Lsn; 5],
     pub(crate) waiters: u64,
     pub(crate) memory_bytes: u64,
@@ -91,8 +83,8 @@ pub(crate) struct Gauges {
 }
 
 impl Counters {
-    /// Returns a snapshot. `gauges` is called again if a write or a round ended meanwhile. `is_own`
-    /// is false in a forked child.
+    /// Calls `gauges` until no write or round ends meanwhile, in a forked child (not `is_own`)
+    /// once.
     pub(crate) fn snapshot(&self, is_own: bool, gauges: impl Fn() -> Gauges) -> Stats {
         let mut stats = self.read_unchanged(is_own, || self.read(&gauges()));
         if is_own {

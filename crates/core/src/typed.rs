@@ -1,7 +1,4 @@
-//! Typed records: values that serde writes into records, in the format of postcard.
-//!
-//! A value is written into a buffer of its thread, which the next value uses again, and then
-//! appended as any record. The buffer never grows beyond the largest record.
+//! Typed records.
 
 use std::any::type_name;
 use std::cell::Cell;
@@ -11,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ErrorKind, Lsn, Record, RecordBuf, Result, Ticket, Wal};
 
-/// A buffer that one large value has made longer is not kept.
 const KEPT_BYTES: usize = 1 << 20;
 
 thread_local! {
@@ -19,7 +15,6 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Takes at most so many bytes.
 struct Bounded {
     bytes: Vec<u8>,
     most: usize,
@@ -49,10 +44,8 @@ impl Wal {
     /// Appends `value` as a record with `tag`, in the format of [postcard]. [`Record::decode`]
     /// reads it back. Feature `serde`.
     ///
-    /// Writes the value into a buffer that the thread keeps, and the record from there, so after
-    /// the first calls nothing is allocated. The format does not name types or fields: give each
-    /// type a tag of its own, add variants at the end of an enum, and make a new type rather than
-    /// change the fields of one that is in a log.
+    /// After the first calls nothing is allocated. The format does not name types or fields: give
+    /// each type a tag of its own (rules in `docs/guide.md`, "Typed and encoded records").
     ///
     /// [postcard]: https://postcard.jamesmunns.com/wire-format
     /// [`Record::decode`]: crate::Record::decode
@@ -75,15 +68,13 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument`: the value cannot be written, for example a sequence of unknown length.
-    /// `TooLarge`: it takes more than [`max_record_bytes`](Wal::max_record_bytes). In both cases
-    /// nothing is reserved. Else as [`append`](Wal::append).
+    /// As [`append`](Wal::append). `InvalidArgument`: the value cannot be written, for example a
+    /// sequence of unknown length; nothing is reserved.
     pub fn append_typed<T: Serialize + ?Sized>(&self, tag: u16, value: &T) -> Result<Ticket<'_>> {
         self.with_bytes(value, |bytes| self.append_tagged(tag, bytes))
     }
 
-    /// Appends `value` as [`append_typed`](Wal::append_typed) does, and waits until it survives
-    /// power loss.
+    /// Appends as [`append_typed`](Wal::append_typed) and waits as [`commit`](Wal::commit).
     ///
     /// # Errors
     /// As [`append_typed`](Wal::append_typed) and [`commit`](Wal::commit).
@@ -120,20 +111,18 @@ impl Wal {
 }
 
 impl<'a> Record<'a> {
-    /// Returns the value that `append_typed` wrote. It may borrow from the record: a field `&str`
-    /// is not copied.
+    /// Returns the value that `append_typed` wrote. A field `&str` borrows from the record.
     ///
     /// # Errors
-    /// `InvalidArgument`: the bytes are no value of `T`, or one with further bytes after it. Use
-    /// tags to tell types apart: postcard's format does not name them, so bytes of one type can be
-    /// a value of another.
+    /// `InvalidArgument`: the bytes are no value of `T`, or more than one. Bytes of another type
+    /// can be a value of `T`: use tags.
     pub fn decode<T: Deserialize<'a>>(&self) -> Result<T> {
         decode(self.lsn(), self.data())
     }
 }
 
 impl RecordBuf {
-    /// Decodes the record as [`Record::decode`] does.
+    /// As [`Record::decode`].
     ///
     /// # Errors
     /// As [`Record::decode`].

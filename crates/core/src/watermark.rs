@@ -13,9 +13,9 @@
 //! | durable | the leader | report to a caller that its record survives power loss |
 //!
 //! # Ordering pairs
-//! - P2: `publish` (Release) with `read` (Acquire). For *written* it orders the leader's reads
-//!   of the ring before the next lap's copies over the same bytes. For *durable* it orders the
-//!   end of the sync before what the caller does with its acknowledgement.
+//! - P2: `publish` (Release) with `read` (Acquire). For *written* it orders the leader's reads of
+//!   the ring before the next lap's copies over the same bytes. For *durable* it orders the end of
+//!   the sync before what the caller does with its acknowledgement.
 //!
 //! # Checked by
 //! `ring_wrap_never_overwrites_unwritten_bytes`, `durable_is_never_ahead_of_the_sync`.
@@ -24,7 +24,7 @@ use palisade_store::sync::{AtomicU64, CachePadded, Ordering};
 
 use crate::Lsn;
 
-/// A monotonic exclusive end on a cache line of its own.
+/// On a cache line of its own.
 #[derive(Debug)]
 pub(crate) struct Watermark(CachePadded<AtomicU64>);
 
@@ -39,15 +39,13 @@ impl Watermark {
         Lsn::new(self.0.load(Ordering::Acquire))
     }
 
-    /// Reads the watermark for statistics and evidence: the value alone, no order with other
-    /// memory.
+    /// Reads the value alone, without an order with other memory.
     #[inline]
     pub(crate) fn peek(&self) -> Lsn {
         // Relaxed: every value that was ever published stays true, however old.
         Lsn::new(self.0.load(Ordering::Relaxed))
     }
 
-    /// Moves the watermark up to `to`. No other thread publishes meanwhile.
     pub(crate) fn publish(&self, to: Lsn) {
         debug_assert!(to >= self.peek(), "a watermark never falls");
         // Release: a thread that reads `to` sees all that was done below it; pairs with the Acquire

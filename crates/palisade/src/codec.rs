@@ -1,4 +1,4 @@
-//! The codecs that the crate brings: LZ4 and Zstd, each with a feature of its name.
+//! The codecs LZ4 and Zstd, each with a feature of its name.
 
 #[cfg(feature = "lz4")]
 mod lz4;
@@ -10,7 +10,7 @@ pub use lz4::Lz4;
 #[cfg(feature = "zstd")]
 pub use zstd::Zstd;
 
-/// The threshold of both: shorter records gain a few bytes at most, and cost a compression.
+/// Shorter records gain a few bytes at most, and cost a compression.
 #[cfg(any(feature = "lz4", feature = "zstd"))]
 const DEFAULT_THRESHOLD: usize = 128;
 

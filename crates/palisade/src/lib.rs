@@ -24,12 +24,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Wal`] has all calls of an open log. [`Options`] has the settings. [`inspect`] reads a log
-//! without opening it. [`disk`] is the seam to the file systems below. The feature `sim` adds
-//! `sim`, a simulated disk that loses power, for tests of engines on the log. The feature `metrics`
-//! publishes [`Stats`], and the feature `tracing` emits spans and events: see
-//! `docs/observability.md`. `docs/architecture.md` shows how the parts work together. The features
-//! `lz4` and `zstd` add codecs that compress records; a [`Codec`] of your own can encrypt them.
+//! [`Wal`] has all calls of an open log, [`Options`] the settings. [`inspect`] reads a log without
+//! opening it, and [`disk`] is the seam to the file systems below. `docs/architecture.md` shows how
+//! the parts work together.
+//!
+//! Features: `sim` adds `sim`, a simulated disk that loses power, for tests of engines. `metrics`
+//! publishes [`Stats`], and `tracing` emits spans and events (`docs/observability.md`). `lz4` and
+//! `zstd` add codecs that compress records; a [`Codec`] of your own can encrypt them.
 
 mod codec;
 pub mod disk;
@@ -44,28 +45,27 @@ pub use codec::Zstd;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsPublisher;
 pub use palisade_core::copy::CopyReport;
+#[doc(hidden)]
+pub use palisade_core::copy::check_apart;
 pub use palisade_core::copy::progress::{CopyProgress, CopyStep};
 pub use palisade_core::{
     Archive, ArchiveReader, BatchTicket, BufferKind, Codec, CodecId, Cursor, CursorStatus,
     DEFAULT_FILE_MODE, EndCause, Ended, Error, ErrorKind, Histogram, Hold, IntoStore, Lsn,
     MemStore, Memory, OnRelease, OpenMode, Options, OwnedRecords, PinKind, Record, RecordBuf,
-    Records, Recovery, RecoveryReport, Release, ReleasedSegment, Repair, RepairReport, ReplayFrom,
-    Restore, RestoreFrom, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket,
-    Uuid, Verify, Wal, crc32c_append, file_system, framed_bytes,
+    Records, Recovery, RecoveryReport, Release, ReleasedSegment, Repair, ReplayFrom, Restore,
+    RestoreFrom, Result, Space, SpacePin, Stats, SyncPolicy, Tail, TailCanceller, Ticket, Uuid,
+    Verify, Wal, crc32c_append, file_system, framed_bytes,
 };
 #[cfg(feature = "sim")]
 pub use palisade_store::sim;
-/// The example in the README, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The examples in the table of calls, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../API.md")]
 struct Api;
 
-/// The examples of the guide, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide.md")]
 struct Guide;

@@ -1,16 +1,12 @@
-//! The feature `metrics`: publishes [`Stats`] through the `metrics` facade.
+//! The feature `metrics`.
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorder};
 
 use crate::{Histogram, Stats, Wal};
 
-/// Publishes the [`Stats`] of one open log through the crate [`metrics`](::metrics), to the
-/// recorder that the program has installed.
-///
-/// The log publishes nothing by itself: call [`publish`](MetricsPublisher::publish) from a timer,
-/// for example every ten seconds. The name of a metric is `palisade_` and that of the field, and
-/// the unit is that of the field. `docs/observability.md` lists all of them. Each metric has the
-/// label `log`.
+/// Publishes the [`Stats`] of one open log through the crate [`metrics`](::metrics): call
+/// [`publish`](MetricsPublisher::publish) about every ten seconds. A metric has the unit of its
+/// field, the name of the field after `palisade_`, and the label `log` (`docs/observability.md`).
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -30,14 +26,13 @@ pub struct MetricsPublisher {
 }
 
 impl MetricsPublisher {
-    /// Creates a publisher for one open log, whose metrics get the label `log` with this name.
+    /// Creates a publisher with this label `log`.
     #[must_use]
     pub fn new(log: impl Into<String>) -> MetricsPublisher {
         MetricsPublisher { labels: vec![Label::new("log", log.into())], last: None }
     }
 
-    /// Gives the recorder the unit and the meaning of each metric. Call it once, after the recorder
-    /// is installed.
+    /// Describes each metric to the recorder. Call it once, after that is installed.
     pub fn describe() {
         with_recorder(|recorder| {
             for metric in METRICS {
@@ -53,10 +48,8 @@ impl MetricsPublisher {
         });
     }
 
-    /// Publishes a snapshot of `wal`. Counters and histograms get what came since the last call, at
-    /// the first call what came since the log was opened.
-    ///
-    /// A value of a histogram counts as the largest of its bucket: at most an eighth too large.
+    /// Publishes what came since the last call, at first since the log was opened. A value of a
+    /// histogram counts as the largest of its bucket, at most an eighth too large.
     pub fn publish(&mut self, wal: &Wal) {
         let stats = wal.stats();
         with_recorder(|recorder| {
@@ -102,7 +95,6 @@ enum Value {
     Histogram(fn(&Stats) -> &Histogram),
 }
 
-/// Lists metrics, each with the field of `Stats` that it is named after.
 macro_rules! metrics {
     ($($kind:ident $field:ident $unit:ident, $meaning:literal;)*) => {
         &[$(Metric {

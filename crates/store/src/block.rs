@@ -1,17 +1,8 @@
-//! Sealed blocks: how the meta file, segment headers and the buffer's file begin.
+//! Sealed blocks: how the meta file, segment headers and the buffer's file begin
+//! (`docs/format.md`).
 //!
-//! ```text
-//! offset  bytes  field
-//!      0      8  magic: which kind of block
-//!      8      4  checksum: CRC-32C of bytes 12..4096
-//!     12      4  format version
-//!     16      4  feature bits that a reader has to know (incompatible): bit 0, the log has a codec
-//!     20      4  feature bits that a reader may ignore (compatible)
-//!     24      …  the fields of the kind, then zeros
-//! ```
-//!
-//! All numbers are little-endian. The first 24 bytes and the reach of the checksum are the same
-//! in every version, so that an unknown version is told apart from damage: it validates.
+//! The first 24 bytes and the reach of the checksum are the same in every version, so that an
+//! unknown version is not taken for damage.
 
 use std::fmt;
 
@@ -20,18 +11,13 @@ use crate::{MAX_CURSOR_NAME_BYTES, MAX_CURSORS, SavedCursor};
 
 /// Bytes of a sealed block.
 pub const BLOCK_BYTES: usize = 4096;
-/// The format version that this crate writes, and the only one that it reads.
+/// The only format version known.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-/// The incompatible feature bit of a log with a codec.
 const CODEC_FEATURE: u32 = 1;
-/// The incompatible feature bit of a meta file with cursors.
 const CURSORS_FEATURE: u32 = 2;
-/// The incompatible feature bits that this crate knows.
 const KNOWN_FEATURES: u32 = CODEC_FEATURE | CURSORS_FEATURE;
 
-/// Bytes of the name and the key identifier of a codec.
 const CODEC_BYTES: usize = MAX_CODEC_NAME_BYTES + KEY_ID_BYTES;
-/// Bytes of a cursor: name, position, greatest lag.
 pub(crate) const CURSOR_BYTES: usize = MAX_CURSOR_NAME_BYTES + 16;
 
 const CHECKSUM_AT: usize = 8;
@@ -39,9 +25,7 @@ const VERSION_AT: usize = 12;
 const FEATURES_AT: usize = 16;
 const FIELDS_AT: usize = 24;
 
-/// The bytes of a block.
 pub(crate) type Block = [u8; BLOCK_BYTES];
-/// The first bytes of a block.
 pub(crate) type Magic = [u8; 8];
 
 /// Why a block does not validate.
@@ -49,18 +33,18 @@ pub(crate) type Magic = [u8; 8];
 pub enum BlockFault {
     /// It does not begin with the magic.
     Foreign,
-    /// It begins with the magic, and its checksum is wrong.
+    /// Its checksum is wrong.
     Damaged,
-    /// It validates, and its version is unknown.
+    /// Its version is unknown.
     Version(u32),
-    /// It validates, and has these unknown incompatible feature bits.
+    /// It has these unknown incompatible feature bits.
     Features(u32),
-    /// It validates, and holds this unknown value in a reserved field.
+    /// It has this unknown value in a reserved field.
     Reserved(u64),
 }
 
 impl BlockFault {
-    /// Returns whether the block is whole, but of a format that this crate does not know.
+    /// Returns whether the block is whole, but of an unknown format.
     pub(crate) fn is_unsupported(self) -> bool {
         matches!(self, BlockFault::Version(_) | BlockFault::Features(_) | BlockFault::Reserved(_))
     }
@@ -82,7 +66,6 @@ impl fmt::Display for BlockFault {
     }
 }
 
-/// Fills a block, field by field.
 #[derive(Debug)]
 pub(crate) struct Writer {
     block: Block,
@@ -107,7 +90,7 @@ impl Writer {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Goes on at `offset`, with zeros up to there.
+    /// Writes zeros up to `offset`.
     pub(crate) fn skip_to(mut self, offset: usize) -> Writer {
         debug_assert!(self.at <= offset, "fields overlap");
         self.at = offset;
@@ -118,8 +101,7 @@ impl Writer {
         self.u64(u64::from(value))
     }
 
-    /// Writes the name and the key identifier of the log's codec, and sets the feature bit. Without
-    /// a codec, writes zeros.
+    /// Writes the codec's fields, or zeros, and sets its feature bit.
     pub(crate) fn codec(mut self, codec: Option<&CodecId>) -> Writer {
         let Some(id) = codec else { return self.bytes(&[0; CODEC_BYTES]) };
         self.add_feature(CODEC_FEATURE);
@@ -149,7 +131,7 @@ impl Writer {
     }
 }
 
-/// Reads the fields of a block that validates, in the order in which they were written.
+/// Reads the fields of a valid block in order.
 #[derive(Debug)]
 pub struct Reader<'a> {
     fields: &'a [u8],
@@ -157,7 +139,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Checks `block`, which may be shorter than a block.
+    /// Checks `block`, which may be too short.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -192,7 +174,6 @@ impl<'a> Reader<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Goes on at `offset` of the block.
     pub(crate) fn skip_to(&mut self, offset: usize) {
         let at = BLOCK_BYTES - self.fields.len();
         debug_assert!(at <= offset, "fields overlap");
@@ -203,8 +184,6 @@ impl<'a> Reader<'a> {
         self.u64() != 0
     }
 
-    /// Reads the name and the key identifier of the log's codec. Returns `None` if the log has
-    /// none.
     pub(crate) fn codec(&mut self) -> Result<Option<CodecId>, BlockFault> {
         let (name, key) = (self.array(), self.array());
         if self.features & CODEC_FEATURE == 0 {
@@ -213,7 +192,7 @@ impl<'a> Reader<'a> {
         CodecId::from_bytes(name, key).map(Some).ok_or(BlockFault::Damaged)
     }
 
-    /// Reads the cursors. Returns `Fault::Damaged` for cursors that no log can have.
+    /// Reads the cursors; impossible ones are `Damaged`.
     pub(crate) fn cursors(&mut self) -> Result<Vec<SavedCursor>, BlockFault> {
         if self.features & CURSORS_FEATURE == 0 {
             return Ok(Vec::new());
@@ -235,7 +214,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts the checksum of all other bytes into the block.
+/// Writes the checksum.
 pub fn seal(block: &mut Block) {
     let checksum = checksum(block);
     block[CHECKSUM_AT..VERSION_AT].copy_from_slice(&checksum.to_le_bytes());
@@ -251,7 +230,7 @@ fn number_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Returns `block` with another format version, sealed, as a later Palisade may write it.
+/// Returns what a later Palisade may write.
 #[cfg(test)]
 pub(crate) fn with_version(mut block: Block, version: u32) -> Block {
     block[VERSION_AT..FEATURES_AT].copy_from_slice(&version.to_le_bytes());
@@ -259,7 +238,6 @@ pub(crate) fn with_version(mut block: Block, version: u32) -> Block {
     block
 }
 
-/// Returns `block` with other incompatible feature bits, sealed.
 #[cfg(test)]
 pub(crate) fn with_features(mut block: Block, features: u32) -> Block {
     block[FEATURES_AT..FEATURES_AT + 4].copy_from_slice(&features.to_le_bytes());

@@ -1,29 +1,12 @@
 //! The log buffer's file: the ring, and marks of how far the log is written and durable.
 //!
-//! The file is in a memory file system (tmpfs), not in the log's folder. So it outlives the process
-//! but not the running kernel. No device error, full disk, copy of the folder or shutdown of the
-//! log's file system changes or removes its bytes (docs/durability.md, "The log buffer"). All of
-//! its blocks are allocated when it is made, so that a write to it needs no space.
-//!
-//! ```text
-//! offset  bytes  field
-//!      0   4096  sealed block PALIRING: UUID (16), epoch (8), ring bytes (8),
-//!                device, inode and birth time of the log's folder (8 each),
-//!                length of its path (8), its path in UTF-8, or nothing
-//!   4096   2048  mark, slot 0: sequence (8), durable LSN (8), written LSN (8),
-//!                CRC-32C of these (4)
-//!   6144   2048  mark, slot 1
-//!   8192      n  the ring
-//! ```
-//!
-//! The log writes the slots in turn, so that after a torn write the other slot is whole. The file's
-//! name has the log's UUID and a random number, which the log's meta file stores. A process locks
-//! the file for as long as it uses it.
+//! `docs/format.md` has its bytes, `docs/durability.md` what it survives. All blocks are allocated
+//! when it is made, so that a write needs no space. After a torn write to one slot of the marks the
+//! other is whole. A process locks the file while it uses it.
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
-use crate::OldBuffer;
 use crate::block::{BLOCK_BYTES, Block, Magic, Reader, Writer};
 use crate::disk::{Access, DiskFile, FolderIdentity, read_full, write_bytes};
 use crate::folder::Folder;
@@ -38,36 +21,32 @@ const PREFIX: &str = "palisade-";
 const MAX_PATH_BYTES: usize = 3072;
 const OF_ANOTHER_USER: &str = "open the log as the user who owns the file, or remove the file; \
      records that only the log buffer held are lost with it";
-/// How many files of other logs an open leaves without a look at them.
+/// So many files of other logs stay unexamined.
 const MOST_OTHERS: usize = 1000;
-/// How many files of other logs an open looks at.
+/// So many of the others an open examines.
 const MOST_LOOKS: usize = 100;
 
-/// The random number in the name of the buffer's file. The meta file stores it.
+/// The random number in the file's name, which the meta file stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferName(pub u128);
 
-/// The fields of the file's first block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RingHeader {
     pub(crate) uuid: Uuid,
     pub(crate) epoch: u64,
     pub(crate) ring_bytes: usize,
-    /// Identifies the log's folder, so that a copy of the folder does not use this buffer.
+    /// The log's folder, so that a copy of it does not use this buffer.
     pub(crate) home: FolderIdentity,
-    /// The path of that folder when the file was made. Empty if the path is too long, is no UTF-8
-    /// or is not known.
+    /// The path of `home` at the making; empty if too long, not UTF-8 or unknown.
     pub(crate) path: PathBuf,
 }
 
-/// A buffer mark: how far the log is durable, and how far it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     durable: Lsn,
     written: Lsn,
 }
 
-/// The file of the running log.
 #[derive(Debug)]
 pub(crate) struct BufferFile {
     memory: Folder,
@@ -79,7 +58,7 @@ pub(crate) struct BufferFile {
 }
 
 impl BufferFile {
-    /// Makes the file with a zeroed ring, and `durable` as its mark.
+    /// Makes the file with a zeroed ring and a mark.
     pub(crate) fn create(
         memory: &Folder,
         header: RingHeader,
@@ -120,27 +99,26 @@ impl BufferFile {
         self.name
     }
 
-    /// Notes that everything below `durable` has been synced.
     pub(crate) fn note_durable(&mut self, durable: Lsn) -> Result<()> {
         let written = self.mark.written.max(durable);
         self.note(Mark { durable, written })
     }
 
-    /// Notes that the operating system has everything below `written`. The caller does so before
-    /// appends use the ring's bytes below `written` again.
+    /// Notes that the operating system has all below `written`, before appends use the ring's bytes
+    /// again.
     pub(crate) fn note_written(&mut self, written: Lsn) -> Result<()> {
         self.note(Mark { written, ..self.mark })
     }
 
-    /// Writes the header block with the number of `epoch`. The ring keeps its bytes.
+    /// Writes the header block for `epoch`; the ring stays.
     pub(crate) fn pass_on(&mut self, epoch: u64) -> Result<()> {
         self.header.epoch = epoch;
         let written = write_bytes(self.file.as_ref(), 0, &encode_header(&self.header));
         written.map_err(|error| self.error("pass the log buffer's file on", error))
     }
 
-    /// Frees the ring's memory, after all of its records were written. The marks stay. First writes
-    /// a header block without a ring, so that the next open does not read zeros as a ring.
+    /// Frees the ring's memory after all records were written; the marks stay. First writes a
+    /// header without a ring, so that no open reads zeros as a ring.
     pub(crate) fn empty(&mut self) {
         let len = self.header.ring_bytes as u64;
         self.header.ring_bytes = 0;
@@ -150,7 +128,6 @@ impl BufferFile {
         }
     }
 
-    /// Removes the file, after the log was closed or its open failed.
     pub(crate) fn remove(&self) -> Result<()> {
         self.memory.remove_if_there(&file_name(self.header.uuid, self.name))
     }
@@ -170,13 +147,11 @@ impl BufferFile {
     }
 }
 
-/// Reads what an earlier process run of the log `uuid` in the folder `home` left in the buffer
-/// `name`. A buffer whose ring is larger than `most_bytes` is invalid.
+/// Reads the buffer that an earlier process run left. A ring above `most_bytes` is invalid.
 ///
 /// # Errors
-/// `PermissionDenied`: the file belongs to another user. The open must not ignore the file, because
-/// it may have records that the segments lack. It must not read the file, because the owner can
-/// forge it.
+/// `PermissionDenied`: another user owns the file. The open must not ignore it, because it may have
+/// records that the segments lack, nor read it, because the owner can forge it.
 pub(crate) fn read_old(
     memory: &Folder,
     uuid: Uuid,
@@ -237,8 +212,7 @@ pub(crate) fn read_old(
     }
 }
 
-/// Opens the file `name`, if it is there. Refuses the file of another user, also if this process
-/// runs as root.
+/// Opens an existing file. Refuses another user's, also for root.
 fn open_own(memory: &Folder, name: &str) -> Result<Option<Box<dyn DiskFile>>> {
     let opened = memory.open_if_there(name, Access::Write).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => error.with_advice(OF_ANOTHER_USER),
@@ -256,16 +230,14 @@ fn open_own(memory: &Folder, name: &str) -> Result<Option<Box<dyn DiskFile>>> {
     }
 }
 
-/// Removes buffers that no process uses:
-/// - those of this log, except `kept`. Earlier process runs left them.
-/// - if there are more than `MOST_OTHERS` of other logs, those of them that have no ring and whose
-///   log is not at its path. Looks at `MOST_LOOKS` of them at most.
+/// Removes unused buffers: those of this log, except `kept`, and, if other logs have more than
+/// `MOST_OTHERS`, up to `MOST_LOOKS` of theirs without a ring whose log is not at its path.
 ///
-/// Such a path does not prove that the log is gone: the folder may have been moved, its file system
-/// may not be mounted, or another mount namespace, which shares the memory file system, has it. So
-/// only the bound, without which the files of deleted logs would fill the memory, removes marks.
+/// Such a log need not be gone: its folder may have been moved, be unmounted, or be in another
+/// mount namespace. So only the bound, without which deleted logs would fill the memory, removes
+/// marks.
 ///
-/// Ignores the files of other users, and those that it cannot remove: they only take memory.
+/// Ignores other users' files, and those that it cannot remove.
 pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     let own = file_name(kept.header.uuid, kept.name);
     let prefix = format!("{PREFIX}{}-", kept.header.uuid);
@@ -287,8 +259,6 @@ pub(crate) fn remove_others(memory: &Folder, kept: &BufferFile) -> Result<()> {
     Ok(())
 }
 
-/// Removes all buffers of the log `uuid` in the folder `home` that no process uses, to make space
-/// for a new one.
 pub(crate) fn remove_all(memory: &Folder, uuid: Uuid, home: FolderIdentity) -> Result<()> {
     let prefix = format!("{PREFIX}{uuid}-");
     let names = memory.names()?.into_iter().filter(|name| name.starts_with(&prefix));
@@ -296,7 +266,7 @@ pub(crate) fn remove_all(memory: &Folder, uuid: Uuid, home: FolderIdentity) -> R
     Ok(())
 }
 
-/// Removes the file `name` if its header is `unneeded`, and nobody uses it.
+/// Removes the file `name` if nobody uses it and its header is `unneeded`.
 fn remove_if(memory: &Folder, name: &str, unneeded: impl FnOnce(&RingHeader) -> bool) {
     let Ok(Some(file)) = open_own(memory, name) else { return };
     let mut block = [0; BLOCK_BYTES];
@@ -307,14 +277,13 @@ fn remove_if(memory: &Folder, name: &str, unneeded: impl FnOnce(&RingHeader) -> 
     }
 }
 
-/// Returns whether this process does not find the log's folder at its path. Returns false for a
-/// path that is relative, or at which it cannot look.
+/// Returns whether the log's folder is certainly not at its path.
 fn is_elsewhere(memory: &Folder, header: &RingHeader) -> bool {
     let found = || memory.handle().identity_of(&header.path);
     header.path.is_absolute() && found().is_ok_and(|found| found != Some(header.home))
 }
 
-/// Makes the header of a buffer name `home` as the folder of the log, if the header validates.
+/// Makes a valid header name `home` as the log's folder.
 #[cfg(any(test, feature = "sim"))]
 pub fn adopt(bytes: &mut [u8], home: FolderIdentity) {
     if let Some(block) = bytes.get_mut(..BLOCK_BYTES)
@@ -324,7 +293,7 @@ pub fn adopt(bytes: &mut [u8], home: FolderIdentity) {
     }
 }
 
-/// Returns the name of the file of a log buffer.
+/// Returns the file's name.
 #[must_use]
 pub fn file_name(uuid: Uuid, name: BufferName) -> String {
     format!("{PREFIX}{uuid}-{:032x}", name.0)
@@ -358,7 +327,6 @@ fn decode_header(block: &[u8]) -> std::result::Result<RingHeader, String> {
     Ok(RingHeader { uuid, epoch, ring_bytes, home, path })
 }
 
-/// Returns the offset in the file of the slot for the mark `sequence`.
 fn slot_at(sequence: u64) -> u64 {
     MARKS_AT as u64 + sequence % 2 * SLOT_STRIDE as u64
 }
@@ -373,9 +341,8 @@ fn encode_slot(sequence: u64, mark: Mark) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// Returns the written LSN of the newest mark in the buffer `name` of the log `uuid`, or 0 if no
-/// mark can be read. Does not check whether the buffer belongs to this folder: a copy of the log
-/// must not use these LSNs again, either. Changes nothing.
+/// Returns the written LSN of the newest mark, or 0. Ignores the folder, because a copy of the log
+/// must not use these LSNs again, either.
 pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn> {
     let file = match memory.open_if_there(&file_name(uuid, name), Access::Read) {
         Ok(Some(file)) => file,
@@ -393,9 +360,8 @@ pub(crate) fn noted(memory: &Folder, uuid: Uuid, name: BufferName) -> Result<Lsn
     Ok(if written < Lsn::LIMIT { written } else { Lsn::ZERO })
 }
 
-/// Returns whether the buffer `name` may belong to the log `uuid` in the folder `home`. Returns
-/// false if the file is missing or names another log or folder, and true if it belongs to another
-/// user. Changes nothing.
+/// Returns whether the buffer may belong to this log and folder, as a readable header says; true if
+/// another user owns it.
 pub(crate) fn may_be_of(
     memory: &Folder,
     uuid: Uuid,
@@ -421,8 +387,7 @@ pub(crate) fn may_be_of(
     Ok(header.map_or(true, |header| header.uuid == uuid && header.home == home))
 }
 
-/// Returns the epoch of the buffer `name`, and the durable LSN in its mark. Returns `None` if an
-/// open would not use the buffer, or this process may not read it.
+/// Returns the buffer's epoch and durable LSN, if an open by this process would use it.
 pub(crate) fn noted_durable(
     memory: &Folder,
     uuid: Uuid,
@@ -438,7 +403,6 @@ pub(crate) fn noted_durable(
     (is_own && mark.durable < Lsn::LIMIT).then_some((header.epoch, mark.durable))
 }
 
-/// Returns the mark that was written last, if one validates.
 fn newest_mark(slots: &[u8]) -> Option<Mark> {
     let marks = slots.chunks_exact(SLOT_STRIDE).filter_map(decode_slot);
     marks.max_by_key(|(sequence, _)| *sequence).map(|(_, mark)| mark)
@@ -455,3 +419,39 @@ fn decode_slot(slot: &[u8]) -> Option<(u64, Mark)> {
 #[cfg(test)]
 #[path = "buffer_file_tests.rs"]
 mod tests;
+
+/// What an earlier process run left in the log buffer, in this boot.
+pub enum OldBuffer {
+    /// Nothing.
+    Missing,
+    /// It does not validate, for this reason, and counts as missing.
+    Invalid(String),
+    /// A valid buffer.
+    Found {
+        /// Its epoch.
+        epoch: u64,
+        /// The last durable watermark noted.
+        durable: Lsn,
+        /// The operating system has all below.
+        written: Lsn,
+        /// A copy of the ring, with LSN `x` at `x % len`. Empty if it was on the heap.
+        ring: Vec<u8>,
+    },
+}
+
+// By hand: the bytes of the ring help no reader.
+impl fmt::Debug for OldBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OldBuffer::Missing => f.write_str("Missing"),
+            OldBuffer::Invalid(text) => f.debug_tuple("Invalid").field(text).finish(),
+            OldBuffer::Found { epoch, durable, written, ring } => f
+                .debug_struct("Found")
+                .field("epoch", epoch)
+                .field("durable", durable)
+                .field("written", written)
+                .field("ring_bytes", &ring.len())
+                .finish(),
+        }
+    }
+}

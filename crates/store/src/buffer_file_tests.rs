@@ -1,4 +1,4 @@
-//! The log buffer's file, on a folder of the test's own.
+//! The log buffer's file, in a folder of the test's own.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,6 @@ fn memory() -> (TempDir, Folder) {
     (temp, folder)
 }
 
-/// Makes a folder with a buffer in it. Returns also the buffer's path.
 fn made() -> (TempDir, Folder, PathBuf) {
     let (temp, memory) = memory();
     drop(BufferFile::create(&memory, HEADER, NAME, Lsn::ZERO).unwrap());
@@ -138,7 +137,6 @@ fn an_emptied_buffer_keeps_its_marks() {
     assert!(bytes.len() == RING_AT + 8192 && bytes[RING_AT..].iter().all(|&byte| byte == 0));
 }
 
-/// Checks that a forged header does not make the open allocate more than the log's buffer had.
 #[test]
 fn a_ring_that_is_larger_than_the_state_says_gets_no_memory() {
     let (_temp, memory, path) = made();
@@ -168,7 +166,7 @@ fn only_unused_buffers_of_the_same_folder_are_removed() {
     drop(in_use);
 }
 
-/// Checks a folder like `/dev/shm`, where only the owner of a file can remove it.
+/// Checks a folder in which only a file's owner can remove it.
 #[test]
 fn a_buffer_that_cannot_be_removed_keeps_no_other() {
     let faults = FaultDisk::new(Arc::new(MemDisk::new()));
@@ -188,8 +186,6 @@ fn a_buffer_that_cannot_be_removed_keeps_no_other() {
     assert_eq!(memory.names().unwrap(), [file_name(HEADER.uuid, kept.name), stuck]);
 }
 
-/// Returns the name and the header of the buffer of another log, whose folder `home` had the path
-/// `path` when the buffer was made.
 fn other(number: u128, ring_bytes: usize, home: FolderIdentity, path: &Path) -> OtherLog {
     let header = RingHeader { uuid: Uuid([9; 16]), ring_bytes, home, path: path.into(), ..HEADER };
     (BufferName(number), header)
@@ -197,8 +193,6 @@ fn other(number: u128, ring_bytes: usize, home: FolderIdentity, path: &Path) -> 
 
 type OtherLog = (BufferName, RingHeader);
 
-/// Checks that a path proves nothing: another process may see other folders, and a folder may have
-/// been moved or its file system unmounted.
 #[test]
 fn buffers_of_other_logs_stay_though_their_folders_are_missing() {
     let (temp, memory) = memory();
@@ -251,7 +245,6 @@ fn of_many_buffers_those_without_a_log_at_its_path_are_removed() {
     assert!(staying.iter().chain([&in_use.0]).all(|name| names.contains(name)));
 }
 
-/// Checks a process without space, which may tear the slot that it tries to write, again and again.
 #[test]
 fn a_mark_that_cannot_be_written_leaves_the_one_before() {
     let below: Arc<dyn Disk> = Arc::new(MemDisk::new());

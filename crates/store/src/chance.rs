@@ -1,7 +1,5 @@
-//! The seeded generator: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), small and good enough to
-//! pick fates and mutations.
+//! A seeded generator: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
-/// A stream of numbers that its seed fixes.
 #[derive(Clone, Debug, Default)]
 pub struct Chance {
     state: u64,
@@ -12,7 +10,7 @@ impl Chance {
         Chance { state: seed }
     }
 
-    /// Returns another stream, which this one's state and `seed` fix. Does not advance this one.
+    /// Returns another stream, fixed by this state and `seed`.
     #[cfg(feature = "sim")]
     pub fn branch(&self, seed: u64) -> Chance {
         Chance { state: Chance::new(self.state ^ seed.rotate_left(32)).draw() }
@@ -26,7 +24,6 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `limit`, or 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         // Slightly uneven for huge limits, which nothing here has.
         self.draw() % limit.max(1)
@@ -36,7 +33,7 @@ impl Chance {
         self.below(len as u64) as usize
     }
 
-    /// Returns true with a probability of `count` in `of`.
+    /// Returns true `count` times in `of`.
     #[cfg(feature = "sim")]
     pub fn is(&mut self, count: u64, of: u64) -> bool {
         self.below(of) < count

@@ -1,8 +1,8 @@
-//! The one checksum of the log: CRC-32C (Castagnoli), as in iSCSI, ext4 and RocksDB.
+//! The log's checksum: CRC-32C (Castagnoli).
 //!
-//! Two implementations compute it, each where it was measured to be faster
-//! (`docs/decisions/0001-dependencies-and-checksum.md`). `lanes` serves headers and short payloads,
-//! and all payloads if the processor has no wider instructions. `crc-fast` serves the rest.
+//! Each implementation serves where it was measured to be faster
+//! (`docs/decisions/0001-dependencies-and-checksum.md`): `lanes` for headers, short payloads and
+//! processors without wider instructions, otherwise `crc-fast`.
 
 mod lanes;
 
@@ -24,8 +24,7 @@ pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     }
 }
 
-/// Returns what [`crc32c_append`] returns, for a few whole words in little-endian order, as a
-/// header has them.
+/// As [`crc32c_append`], for a few whole little-endian words.
 #[inline]
 pub fn crc32c_append_words<const N: usize>(crc: u32, words: [u64; N]) -> u32 {
     match lanes::append_words(crc, words) {
@@ -38,8 +37,7 @@ fn by_crate(crc: u32, data: &[u8]) -> u32 {
     if crc == 0 { crc_fast::crc32_iscsi(data) } else { long_append(crc, data) }
 }
 
-/// Computes the checksum with a digest. One call of `crc-fast` has less to set up, but takes no
-/// state to start from.
+/// Uses a digest, because one call of `crc-fast`, which has less to set up, takes no state.
 fn long_append(crc: u32, data: &[u8]) -> u32 {
     // A digest's state is the checksum without its last step, the inversion.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));

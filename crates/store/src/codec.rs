@@ -1,4 +1,4 @@
-//! What a codec is, and what a log keeps of it.
+//! Codecs of records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,49 +14,45 @@ const OPEN_WITH_ITS_CODEC: &str = "nothing was changed; open with Options::codec
      key that the log was created with; a log never changes its codec: copy the records into a new \
      log to use another one";
 
-/// Turns the bytes of records into the bytes that the log stores, and back: a compression or an
+/// Turns the bytes of records into those that the log stores, and back: a compression or an
 /// encryption.
 ///
-/// A log has the codec with which it was created. An open with another codec, or another key, is
-/// refused. The log calls a codec on the threads that append and read, from several at once, and
-/// holds no lock meanwhile.
-///
-/// A codec may call no method of the log. The example `encrypted_log` of the crate `palisade`
-/// encrypts and authenticates each record, and explains how it chooses the nonce.
+/// A log keeps its first codec. The threads that append and read call it, several at once, while
+/// the log holds no lock. A codec may call no method of the log. The example `encrypted_log` of the
+/// crate `palisade` encrypts and authenticates each record, and explains its nonces.
 pub trait Codec: fmt::Debug + Send + Sync + 'static {
-    /// Returns the name of the format of the encoded bytes, which the log keeps: 1 to 32 bytes of
-    /// UTF-8. It must not change, and a codec whose format differs has another name.
+    /// Returns the name of the format, which the log keeps: 1 to 32 bytes of UTF-8, without zeros.
+    /// A codec with another format has another name.
     fn name(&self) -> &str;
 
-    /// Returns what identifies the key, and does not disclose it, for example the start of a hash.
-    /// The log keeps it. Zeros, the default, stand for a codec without a key.
+    /// Returns what identifies the key without disclosing it, such as the start of a hash. The log
+    /// keeps it. Default: zeros, for no key.
     fn key_id(&self) -> [u8; KEY_ID_BYTES] {
         [0; KEY_ID_BYTES]
     }
 
-    /// Returns the length below which records are stored as they are. If the encoded bytes are not
-    /// shorter than the record, the record is stored as it is, too.
+    /// Returns the length below which records are stored as they are, like those that do not become
+    /// shorter.
     ///
-    /// `None`, the default, means that every record is encoded, as an encryption needs. A reader
-    /// then refuses a record that is not encoded.
+    /// With `None`, the default, every record is encoded, as an encryption needs, and a reader
+    /// refuses any other.
     fn threshold(&self) -> Option<usize> {
         None
     }
 
-    /// Appends the encoded form of `data` to `into`, which is empty and keeps its capacity from one
-    /// call to the next. `tag` is the tag of the record, which the log stores as it is.
+    /// Appends the encoded `data` to `into`, which is empty and keeps its capacity between calls.
+    /// The log stores the record's `tag` as it is.
     ///
     /// # Errors
     /// Any: the append returns it, and the log is unchanged.
     fn encode(&self, tag: u16, data: &[u8], into: &mut Vec<u8>) -> Result<()>;
 
-    /// Writes the record of which `stored` is the encoded form into `into`, and returns its length.
-    /// `into` has the length of the record, and holds any bytes. `stored` can be any bytes, too:
-    /// the checksum shows only that they were stored.
+    /// Decodes `stored` into `into`, which has the record's length and holds any bytes, and returns
+    /// that length. `stored` can be any bytes, too: the checksum shows only that they were stored.
     ///
     /// # Errors
-    /// Any, if `stored` is not the encoded form of a record with this tag, or if the record is
-    /// longer than `into`. The reader returns it as `Corrupt`, with the LSN of the record.
+    /// Any, if `stored` is not the encoded form of a record with this tag, or the record is longer
+    /// than `into`. The reader returns it as `Corrupt`, with the record's LSN.
     fn decode(&self, tag: u16, stored: &[u8], into: &mut [u8]) -> Result<usize>;
 }
 
@@ -82,7 +78,7 @@ impl<C: Codec + ?Sized> Codec for Arc<C> {
     }
 }
 
-/// What a log keeps of its codec: the name and the key identifier.
+/// What a log keeps of its codec.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CodecId {
     // UTF-8, then zeros.
@@ -91,10 +87,10 @@ pub struct CodecId {
 }
 
 impl CodecId {
-    /// Returns the name and the key identifier of `codec`.
+    /// Returns what a log keeps of `codec`.
     ///
     /// # Errors
-    /// `InvalidArgument`: the name is empty, is longer than 32 bytes, or has a zero byte.
+    /// `InvalidArgument`: the name is empty, longer than 32 bytes, or has a zero byte.
     pub fn of(codec: &dyn Codec) -> Result<CodecId> {
         let name = codec.name();
         let mut padded = [0; MAX_CODEC_NAME_BYTES];
@@ -111,8 +107,7 @@ impl CodecId {
         })
     }
 
-    /// Returns the identity with this name, padded with zeros, and this key identifier, or `None`
-    /// if the name is empty or no UTF-8.
+    /// Returns the identity with these fields, or `None` if the name is empty or not UTF-8.
     #[doc(hidden)]
     #[must_use]
     pub fn from_bytes(
@@ -130,21 +125,20 @@ impl CodecId {
         std::str::from_utf8(&self.name).unwrap_or_default().trim_end_matches('\0')
     }
 
-    /// Returns the name, padded with zeros.
     #[doc(hidden)]
     #[must_use]
     pub fn name_bytes(&self) -> &[u8; MAX_CODEC_NAME_BYTES] {
         &self.name
     }
 
-    /// Returns the key identifier; zeros stand for no key.
+    /// Returns the key identifier; zeros for no key.
     #[must_use]
     pub fn key_id(&self) -> &[u8; KEY_ID_BYTES] {
         &self.key
     }
 }
 
-/// The name, and the key identifier in hexadecimal digits if there is one.
+/// The name, and the key identifier in hexadecimal.
 impl fmt::Display for CodecId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.name())?;
@@ -162,10 +156,10 @@ impl fmt::Debug for CodecId {
     }
 }
 
-/// Refuses a log that has the codec `found` and is opened with the codec `given`.
+/// Refuses a log with the codec `found` that is opened with `given`.
 ///
 /// # Errors
-/// `Mismatch` names both.
+/// `Mismatch`.
 pub fn check_codec(found: Option<&CodecId>, given: Option<&CodecId>) -> Result<()> {
     if found == given {
         return Ok(());

@@ -1,6 +1,5 @@
-//! The seam between the store and the file systems below it.
-//!
-//! The module `disk` of the crate `palisade` says what a log needs from its disk.
+//! The store's seam to file systems. The module `disk` of the crate `palisade` documents what a log
+//! needs of them.
 
 mod guarded;
 mod memory;
@@ -18,10 +17,10 @@ pub use self::guarded::guarded;
 pub use self::memory::MemDisk;
 pub use self::os::{OsDisk, file_system};
 
-/// Default permissions of a log's files: only its user reads and writes them.
+/// Default permissions of a log's files: access for their owner only.
 pub const DEFAULT_FILE_MODE: u32 = 0o600;
 
-/// Bytes that one call of [`write_zeros`] hands to the file at most.
+/// The most bytes of one call of [`write_zeros`].
 const ZERO_WRITE_BYTES: u64 = 1 << 20;
 const ZERO_PIECES: usize = 16;
 static ZEROS: [u8; ZERO_WRITE_BYTES as usize / ZERO_PIECES] =
@@ -30,15 +29,15 @@ static ZEROS: [u8; ZERO_WRITE_BYTES as usize / ZERO_PIECES] =
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// For reading. The file exists.
+    /// Reads an existing file.
     Read,
-    /// For reading and writing. The file exists.
+    /// Reads and writes an existing file.
     Write,
-    /// For reading and writing. A missing file is made.
+    /// Reads and writes. Makes a missing file.
     WriteOrCreate,
-    /// For reading and writing. A missing file is made, an existing one is emptied.
+    /// Reads and writes. Makes a missing file, empties an existing one.
     Fresh,
-    /// For reading and writing. The file is made; an existing one gives `AlreadyExists`.
+    /// Reads and writes. Makes the file; an existing one gives `AlreadyExists`.
     New,
 }
 
@@ -58,18 +57,18 @@ pub enum Kind {
 pub enum Background {
     /// On a thread of its own.
     Thread,
-    /// On the asking thread, at once.
+    /// At once, on the asking thread.
     Now,
     /// At a later request.
     Later,
 }
 
-/// How much is written with zeros at a time, in bytes, both multiples of 4096.
+/// How many bytes are zeroed at a time; multiples of 4096.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroSteps {
     /// Before a file becomes a segment, and at least ahead of the tail.
     pub first_bytes: u64,
-    /// With one claim of the preparer: the longest that a leader waits for it.
+    /// In one step of the preparer: the longest that a leader waits for it.
     pub step_bytes: u64,
 }
 
@@ -79,51 +78,50 @@ impl Default for ZeroSteps {
     }
 }
 
-/// Identifies a folder among all folders that the machine has at the moment.
+/// Identifies a folder among all of the machine at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FolderIdentity {
-    /// The number of the device.
+    /// The device.
     pub device: u64,
-    /// The number of the folder on its device.
+    /// The folder's number on its device.
     pub inode: u64,
-    /// When the folder was made, in nanoseconds since 1970; 0 if that is not known.
+    /// When it was made, in nanoseconds since 1970; 0 if unknown.
     pub born: u64,
 }
 
-/// Identifies a file among all files that its folder has or had.
+/// Identifies a file among all that its folder has or had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// The number of the file on its device.
+    /// The file's number on its device.
     pub inode: u64,
-    /// When the file was made, in nanoseconds since 1970; 0 if that is not known.
+    /// As in [`FolderIdentity`].
     pub born: u64,
 }
 
 /// A file system.
 ///
-/// Two methods are required here, five of [`DiskFolder`], and five of [`DiskFile`]. The others
-/// have defaults that suit a disk without the feature.
-///
-/// A call that panics counts as one that fails, and a getter that panics as its default.
+/// Methods with a default suit a disk without the feature: they do nothing, or return `Ok`, `None`
+/// or false, unless their documentation differs. If a call panics, it fails; a getter returns its
+/// default.
 pub trait Disk: Send + Sync + fmt::Debug + 'static {
-    /// Makes the last component of `path`, whose parent exists. A folder that exists already is no
-    /// error. Its permissions follow from `file_mode`, those of the files in it.
+    /// Makes the folder `path`, whose parent exists, with permissions that suit files of
+    /// `file_mode`. An existing folder is no error.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn create_folder(&self, path: &Path, file_mode: u32) -> io::Result<()>;
 
-    /// Opens the folder at `path`, and follows links. Files that are made through it get the
-    /// permissions `file_mode`, less what the process's umask takes away.
+    /// Opens the folder at `path`, and follows links. Files made through it get the permissions
+    /// `file_mode`, less the process's umask.
     ///
     /// # Errors
-    /// `NotFound`: nothing lies at `path`. `NotADirectory`: no folder lies there.
+    /// `NotFound`: nothing is at `path`. `NotADirectory`: no folder is.
     fn open_folder(&self, path: &Path, file_mode: u32) -> io::Result<Arc<dyn DiskFolder>>;
 
-    /// Returns what lies at `path`, and follows links. Default: tries to open it.
+    /// Returns what is at `path`, and follows links. Default: tries to open it.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn kind(&self, path: &Path) -> io::Result<Kind> {
         match self.open_folder(path, DEFAULT_FILE_MODE) {
             Ok(_) => Ok(Kind::Folder),
@@ -133,17 +131,17 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         }
     }
 
-    /// Returns a folder in a memory file system, and its path. Its files live as long as the
-    /// operating system runs, take all of their space when they are allocated, and can be
-    /// [mapped](DiskFile::map). Default: `None`, so that the log buffer lies on the heap.
+    /// Returns a folder in a memory file system, and its path, or `None` if this process may not
+    /// use it: then the log buffer is on the heap. Its files last until the operating system stops,
+    /// take all of their space when they are allocated, and can be [mapped](DiskFile::map).
     ///
     /// # Errors
-    /// Those of the disk. A folder that this process may not use is `None`.
+    /// Any.
     fn memory_folder(&self) -> io::Result<Option<(PathBuf, Arc<dyn DiskFolder>)>> {
         Ok(None)
     }
 
-    /// Returns the greatest length in bytes that a file may have. Default: no limit.
+    /// Returns the greatest length of a file in bytes. Default: `u64::MAX`.
     fn largest_file(&self) -> u64 {
         u64::MAX
     }
@@ -154,29 +152,28 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// What a store takes from the world around it besides files: random bits, the clock, and when its
-/// background work runs. The defaults are those of the operating system.
+/// A store's surroundings besides files. Default: the operating system's.
 pub trait Host: Send + Sync + fmt::Debug {
-    /// Returns 64 random bits. Default: those of the operating system.
+    /// Returns 64 random bits.
     ///
     /// # Errors
-    /// Those of the source.
+    /// Any.
     fn random(&self) -> io::Result<u64> {
         getrandom::u64().map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Lets `time` pass. Default: sleeps.
+    /// Sleeps for `time`.
     fn pause(&self, time: Duration) {
         sync::sleep(time);
     }
 
-    /// Returns whether a thread of the log may write complete pieces. Default: true. Otherwise the
-    /// append that completes a piece writes it, so each run makes the same calls.
+    /// Returns whether a thread of the log may write complete pieces, which is the default. If not,
+    /// the append that completes a piece writes it, so each run makes the same calls.
     fn writes_behind(&self) -> bool {
         true
     }
 
-    /// Returns when background work that is asked for now is to run. Default: on a thread.
+    /// Returns when background work runs. Default: on a thread.
     fn background(&self) -> Background {
         Background::Thread
     }
@@ -187,66 +184,63 @@ pub trait Host: Send + Sync + fmt::Debug {
     }
 }
 
-/// The host of a disk that has none of its own.
 #[derive(Debug)]
 struct System;
 
 impl Host for System {}
 
-/// An open folder. Its calls reach the files in it and no others, wherever the folder is moved to
-/// and whatever takes its name.
+/// An open folder. Its calls reach its own files only, even if it is moved or replaced.
 pub trait DiskFolder: Send + Sync + fmt::Debug {
-    /// Returns the names of everything in the folder, in any order. What is no UTF-8 is replaced.
+    /// Returns all names, in any order. Replaces what is not UTF-8.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Opens the file `name`. Anything but a regular file is refused; a link is not followed.
+    /// Opens a regular file; refuses anything else, also a link.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists`: see [`Access`]. Those of the disk.
+    /// Any. `NotFound`, `AlreadyExists`: see [`Access`].
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Renames a file, atomically. Replaces a file of the name `to`.
+    /// Renames a file atomically, and replaces a file with the name `to`.
     ///
     /// # Errors
-    /// Those of the disk. The file has one of both names then.
+    /// Any. The file then has one of both names.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// `NotFound`. Those of the disk.
+    /// Any; `NotFound`.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes the names in the folder survive power loss. Blocks for the device.
+    /// Makes the folder's names survive power loss. Blocks for the device.
     ///
     /// # Errors
-    /// Those of the disk. Names that were made, renamed or removed since the last sync may be
-    /// lost then.
+    /// Any. Names that changed since the last sync may then be lost.
     fn sync(&self) -> io::Result<()>;
 
-    /// Takes the folder's lock, shared or exclusive, and returns true, if no other open folder has
-    /// it. Does not wait. Default: true.
+    /// Takes the folder's lock without waiting, unless another open folder has it, and returns
+    /// whether it did. Default: true.
     fn try_lock(&self, shared: bool) -> bool {
         let _ = shared;
         true
     }
 
-    /// Frees the folder's lock, which the drop frees, too. Default: does nothing.
+    /// Frees the folder's lock, as the drop does.
     fn unlock(&self) {}
 
-    /// Opens the folder that holds this one. To make its name survive power loss the store syncs
-    /// that folder and the parent of its path, which differ after a link or `..`. Default: `None`.
+    /// Opens the folder that holds this one. After a link or `..` it is not the parent of the path;
+    /// the store syncs both to make the folder's name durable.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn parent(&self) -> io::Result<Option<Arc<dyn DiskFolder>>> {
         Ok(None)
     }
 
-    /// Fails if this process may not make files in the folder; changes nothing. Default: `Ok`.
+    /// Fails if this process may not make files in the folder.
     ///
     /// # Errors
     /// `PermissionDenied`.
@@ -254,88 +248,82 @@ pub trait DiskFolder: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Returns whether a written block of a file stays in its place when it is overwritten. If it
-    /// does, the store writes zeros ahead of the tail and recycles files. Default: false.
+    /// Returns whether an overwritten block stays in its place. If so, the store zeroes ahead of
+    /// the tail and recycles files.
     fn overwrites_in_place(&self) -> bool {
         false
     }
 
-    /// Returns the folder's identity. Default: one and the same, so that neither a copy of a log's
-    /// folder nor a folder that was replaced is noticed.
+    /// Returns the folder's identity. Default: always the same, so copied and replaced folders go
+    /// unnoticed.
     fn identity(&self) -> FolderIdentity {
         FolderIdentity::default()
     }
 
-    /// Returns the identity of what lies at `path` now, links followed; `None` if nothing does.
-    /// Default: that of this folder.
+    /// Returns the identity of what is at `path`, and follows links. Default: this folder's.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn identity_of(&self, path: &Path) -> io::Result<Option<FolderIdentity>> {
         let _ = path;
         Ok(Some(self.identity()))
     }
 
-    /// Returns whether `path`, by which the folder was opened, leads to it now.
+    /// Returns whether `path`, by which the folder was opened, still leads to it.
     ///
     /// # Errors
-    /// As [`identity_of`](DiskFolder::identity_of).
+    /// Any.
     fn still_at(&self, path: &Path) -> io::Result<bool> {
         Ok(self.identity_of(path)? == Some(self.identity()))
     }
 }
 
-/// An open file. Dropping it closes it and frees its lock.
-///
-/// All calls may run beside each other. The store never writes the same byte from two threads.
+/// An open file. Its drop closes it and frees its lock. Calls may run at the same time, but the
+/// store never writes a byte from two threads.
 #[expect(clippy::len_without_is_empty, reason = "a length in bytes, as that of std's Metadata")]
 pub trait DiskFile: Send + Sync + fmt::Debug {
-    /// Reads some bytes at `offset` and returns how many; 0 at the end of the file.
+    /// Reads bytes at `offset` and returns how many; 0 at the end of the file.
     ///
     /// # Errors
-    /// Those of the disk. `Interrupted`: the caller tries again.
+    /// Any. After `Interrupted` the caller tries again.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes some of `pieces`, one behind the other, at `offset`, and returns how many bytes. A
-    /// write behind the end of the file extends it with zeros.
+    /// Writes bytes of `pieces`, in order, at `offset`, and returns how many. A write beyond the
+    /// end fills the gap with zeros.
     ///
     /// # Errors
-    /// `StorageFull`: nothing is lost, the store writes again later. `Interrupted`: the caller
-    /// tries again. After any other error the store does not trust the file again.
+    /// After `StorageFull` the store writes again later, after `Interrupted` at once. After any
+    /// other it never trusts the file again.
     fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Makes the bytes that were written and the file's length survive power loss. Blocks for the
-    /// device.
+    /// Makes the written bytes and the file's length survive power loss. Blocks for the device.
     ///
     /// # Errors
-    /// Those of the disk. Bytes that were written since the last sync may be lost then, and the
-    /// store does not trust the file again.
+    /// Any. Bytes written since the last sync may be lost; the store never trusts the file again.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Returns the file's length in bytes.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn len(&self) -> io::Result<u64>;
 
-    /// Takes the file's lock, shared or exclusive, and returns true, if no other open file holds
-    /// it in the way. Does not wait. The lock must hold against other processes, too, if they can
-    /// reach the file.
+    /// Takes the file's lock without waiting, unless another open file, also of another process,
+    /// holds it in the way. Returns whether it did.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn try_lock(&self, shared: bool) -> io::Result<bool>;
 
-    /// Frees the lock. Default: does nothing, so that only the drop frees it.
+    /// Frees the lock. By default only the drop frees it.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn unlock(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Extends the file to `len` bytes at least, with blocks of its own if the disk can promise
-    /// them. Default: does nothing.
+    /// Extends the file to at least `len` bytes, with blocks of its own if possible.
     ///
     /// # Errors
     /// `StorageFull`.
@@ -344,45 +332,42 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Frees the blocks of `len` bytes from `offset` on if the disk can: they read as zeros then.
-    /// Default: does nothing.
+    /// Frees the blocks of `len` bytes from `offset` on, if it can; they then read as zeros.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Ok(())
     }
 
-    /// Returns the file's identity. Default: one and the same, so that a copy of a log's meta file
-    /// is not noticed.
+    /// Returns the file's identity. Default: always the same, so a copied meta file goes unnoticed.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn identity(&self) -> io::Result<FileIdentity> {
         Ok(FileIdentity::default())
     }
 
-    /// Returns whether the file belongs to the effective user of this process. Another owner can
-    /// forge its content. Default: true.
+    /// Returns whether this process's effective user owns the file. Another owner can forge it.
+    /// Default: true.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn is_own(&self) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// Returns whether the file has names besides the one by which it was opened (hard links).
-    /// Default: false.
+    /// Returns whether the file has other names (hard links).
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Any.
     fn has_other_names(&self) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Maps `len` bytes from `offset` on, shared and writable. Only files in a
-    /// [memory folder](Disk::memory_folder) are mapped. Default: `Unsupported`.
+    /// Maps `len` bytes from `offset` on, shared and writable, of a file in a [memory
+    /// folder](Disk::memory_folder). Default: `Unsupported`.
     ///
     /// # Errors
     /// `UnexpectedEof`: the file is shorter.
@@ -392,10 +377,10 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     }
 }
 
-/// Reads at `offset` until `into` is full or the file ends; returns how many bytes there were.
+/// Reads at `offset` until `into` is full or the file ends, and returns how many bytes.
 ///
 /// # Errors
-/// Those of the disk.
+/// Any.
 pub fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -412,12 +397,12 @@ pub fn read_full(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> io::Resul
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors
-/// Those of the disk.
+/// Any.
 pub fn write_bytes(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     write_pieces(file, offset, &[IoSlice::new(bytes)], 0, bytes.len())
 }
 
-/// Writes zeros over `[from, to)`, at most 1 MiB with one system call.
+/// Writes zeros over `[from, to)`.
 pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     let pieces = [IoSlice::new(&ZEROS); ZERO_PIECES];
     let mut at = from;
@@ -429,11 +414,10 @@ pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result
     Ok(())
 }
 
-/// Writes `len` bytes of `pieces`, less the first `skip`, at `offset`, however many calls the
-/// file needs for it. Allocates nothing.
+/// Writes `len` bytes of `pieces` after the first `skip` at `offset`. Allocates nothing.
 ///
 /// # Errors
-/// Those of the disk.
+/// Any.
 pub fn write_pieces(
     file: &dyn DiskFile,
     offset: u64,
@@ -455,14 +439,13 @@ pub fn write_pieces(
     Ok(())
 }
 
-/// Returns the error for a name that stands for something else than a regular file: `found`, such
-/// as "a link".
+/// Returns the error for a name of `found`, such as "a link".
 #[must_use]
 pub fn not_a_file(found: &'static str) -> io::Error {
     io::Error::other(NotAFile(found))
 }
 
-/// Returns what a name stands for instead of a regular file, if `error` is one of `not_a_file`.
+/// Returns what the name stands for, if `error` is of `not_a_file`.
 pub fn found_instead(error: &io::Error) -> Option<&'static str> {
     let cause = error.get_ref()?.downcast_ref::<NotAFile>()?;
     Some(cause.0)
@@ -479,13 +462,12 @@ impl fmt::Display for NotAFile {
 
 impl std::error::Error for NotAFile {}
 
-/// Returns whether an error reports a lack of space.
+/// Returns whether space is lacking.
 pub fn lacks_space(error: &io::Error) -> bool {
     Error::io("write", error.kind().into()).kind() == ErrorKind::NoSpace
 }
 
-/// Puts up to `len` bytes of `pieces`, less the first `skip`, into `window`; returns how many
-/// slices of it are used.
+/// Puts up to `len` bytes of `pieces` after the first `skip` into `window`; returns its slices.
 fn cut<'a>(
     pieces: &'a [IoSlice<'_>],
     mut skip: usize,

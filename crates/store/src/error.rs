@@ -1,4 +1,4 @@
-//! The error type: what went wrong, where, and what to do about it.
+//! The error type.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crate::Lsn;
 
-/// The error codes of a process, or a system, without a file descriptor left: EMFILE and ENFILE,
-/// which have these numbers on every Unix, and ERROR_TOO_MANY_OPEN_FILES.
+/// EMFILE and ENFILE, the same on every Unix, and ERROR_TOO_MANY_OPEN_FILES.
 #[cfg(not(windows))]
 const NO_FILES: &[i32] = &[24, 23];
 #[cfg(windows)]
@@ -22,98 +21,74 @@ const NO_MEMORY: &str = "the system lacks memory, or a limit of this process is 
                          (RLIMIT_AS, a cgroup): free memory or raise the limit, then try again; \
                          open a poisoned log again";
 
-/// The result of every fallible call of this crate.
+/// The result of every fallible call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of a failure, by which a caller can decide what to do.
+/// The kind of a failure, whose [`advice`](ErrorKind::advice) says what a caller does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument or option has a value that the log cannot work with. Correct the call.
+    /// An argument or option has an unusable value.
     InvalidArgument,
-    /// A record or batch is larger than `Wal::max_record_bytes` allows. Nothing was reserved. Split
-    /// the record or open the log with larger segments and a larger buffer.
+    /// A record or batch exceeds `Wal::max_record_bytes`. Nothing was reserved.
     TooLarge,
-    /// The buffer has no room at present. Only `try_append` returns it; nothing was reserved. Try
-    /// again, or use `append`, which waits.
+    /// The log buffer is full. Only `try_append` returns this; nothing was reserved.
     NoRoom,
     /// As many futures and callbacks wait as `Options::max_waiters` allows: awaited tickets,
-    /// callbacks of `on_durable`, futures of `ended`, and tails, cursors and consumers that a task
-    /// polls. Only the wait was refused: a record that was appended is in the log. Wait again
-    /// later, or open the log with a higher limit.
+    /// `on_durable`, `ended`, and polled tails, cursors and consumers. Only the wait failed: an
+    /// appended record is in the log.
     TooManyWaiters,
-    /// The disk is full, or a limit to the size of files is reached. Appended records are still in
-    /// the log and will be written when there is space. Free space (for example with
-    /// `truncate_before`), then call again; see [`Error::appended_lsn`].
+    /// The disk is full, or a limit is reached. The log keeps appended records and writes them when
+    /// there is space: see [`Error::appended_lsn`].
     NoSpace,
-    /// The process or the system has no file descriptor left. Nothing is lost, as with `NoSpace`:
-    /// close files or raise the limit, then call again; see [`Error::appended_lsn`].
+    /// The process or system lacks a file descriptor. Nothing is lost, as with `NoSpace`.
     NoFiles,
-    /// The log was closed through another handle. Open it again.
+    /// The log was closed through another handle.
     Closed,
-    /// This process was forked from the one that opened the log. Nothing was changed. After the
-    /// other process has closed the log, open it in this one.
+    /// This process was forked from the one that opened the log. Nothing was changed.
     Forked,
-    /// A write or sync failed earlier, so the log writes and syncs nothing more. Everything that
-    /// was acknowledged is safe: drop all handles and open the log again, with `MustExist`. Then
-    /// compare `Wal::uuid`, and call `Wal::wait_durable` with the last acknowledged LSN.
+    /// A write or sync failed earlier, so the log writes and syncs nothing more. What was
+    /// acknowledged is safe.
     ///
-    /// If [`Error::io_kind`] is `NotFound`, the folder was moved, removed or replaced while the log
-    /// was open. The acknowledged records are in that folder only. Another open of the path would
-    /// make an empty log, unless it has `MustExist`.
+    /// If [`Error::io_kind`] is `NotFound`, the folder was moved, removed or replaced. Only that
+    /// folder has the acknowledged records; without `MustExist` an open of the path would make an
+    /// empty log.
     Poisoned,
-    /// `OpenMode::MustExist` was asked for and there is no log, or the parent of the log's folder
-    /// is missing. A log whose folder was moved, removed or replaced during an open or afterwards
-    /// returns it, too.
+    /// `OpenMode::MustExist` found no log, the parent of its folder is missing, or the folder was
+    /// moved, removed or replaced during the open or later.
     NotFound,
-    /// `OpenMode::CreateNew` was asked for and there is a log already.
+    /// `OpenMode::CreateNew` found a log.
     AlreadyExists,
-    /// The folder holds something that is not a Palisade log, or one of the log's files is a link,
-    /// a FIFO or a folder. Nothing was changed.
+    /// The folder holds something other than a log, or a link, a FIFO or a folder has the name of a
+    /// log's file. Nothing was changed.
     Foreign,
-    /// The log was written in a format that this version does not know. No record is lost: use a
-    /// version that knows the format.
+    /// This version does not know the format. No record is lost.
     Unsupported,
-    /// An option differs from what the log was created with. Nothing was changed: correct it.
+    /// An option differs from what the log was created with. Nothing was changed.
     Mismatch,
-    /// Another process, another handle in this one, or a child that was forked while the log was
-    /// open holds the log; or the cursor or consumer is open already. Close the other one or end
-    /// the child, then call again.
+    /// Another process, handle or forked child holds the log; or the cursor or consumer is already
+    /// open.
     Locked,
-    /// Data that had been acknowledged as durable is damaged or missing. No other record is lost.
-    /// Restore from a replica or a backup, or repair the log (`Repair`).
+    /// Acknowledged data is damaged or missing. No other record is lost.
     Corrupt,
     /// No record begins at the given LSN.
     NotARecord,
-    /// The LSN is above the end of the log, or no LSN is left below `Lsn::LIMIT`: then make a new
-    /// log. A call that waits for a record returns this kind for the end of the log, too.
+    /// The LSN is above the end of the log (or at it, for a wait), or no LSN is left below
+    /// `Lsn::LIMIT`: then make a new log.
     OutOfRange,
-    /// The record at the LSN was truncated: it is below the head of the log, or a crash or a
-    /// truncation of the suffix removed it. A backup or an `Inspector` returns it if the log was
-    /// truncated meanwhile: call again.
+    /// The record is below the head, or a crash or a truncation of the suffix removed it. A backup
+    /// or an `Inspector` returns this if the log was truncated meanwhile: call again.
     Truncated,
-    /// The log was truncated above the position of a cursor, which did not keep it or lagged too
-    /// much. Continue elsewhere with `Cursor::seek`.
+    /// The log was truncated above a cursor that did not keep it or lagged too much.
     Lagged,
-    /// This process may not use the folder, or a file in it. Correct the permissions.
+    /// This process may not use the folder or a file.
     PermissionDenied,
-    /// The operating system reported a failure that has no kind of its own. Call again, or wait for
-    /// the record if there is an [`Error::appended_lsn`]. If that fails, stop the engine:
-    /// [`Error::io_kind`] and the messages of the system (`dmesg`) name the cause.
+    /// The operating system reported another failure, which [`Error::io_kind`] names. If the call,
+    /// or the wait for an [`Error::appended_lsn`], fails again, stop the engine.
     Io,
 }
 
-/// A failure of the log: its [kind](Error::kind), where it happened, what was found, and what to
-/// do.
-///
-/// Cloning is cheap; a poisoned log hands the same error to every caller.
-///
-/// ```
-/// use palisade::{Error, ErrorKind, Lsn};
-/// let error = Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(Lsn::new(7));
-/// assert_eq!(error.kind(), ErrorKind::NotARecord);
-/// assert!(error.to_string().contains("LSN 7"));
-/// ```
+/// A failure of the log. Cloning is cheap; a poisoned log returns the same error to every caller.
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -133,7 +108,6 @@ struct Detail {
 }
 
 impl Detail {
-    /// Writes what went wrong and where, without the advice.
     fn write_finding(&self, f: &mut impl fmt::Write) -> fmt::Result {
         f.write_str(&self.message)?;
         if let Some(path) = &self.path {
@@ -153,25 +127,22 @@ impl Detail {
 }
 
 impl Error {
-    /// Creates an error of `kind` whose text says what was found and what was expected.
+    /// Creates an error with a text of what was found and expected.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let detail = Detail { message: message.into(), ..Detail::default() };
         Error { kind, detail: Some(Arc::new(detail)) }
     }
 
-    /// Creates an error that has only a kind. Does not allocate.
+    /// Creates an error with only a kind, without an allocation.
     #[must_use]
     pub const fn bare(kind: ErrorKind) -> Error {
         Error { kind, detail: None }
     }
 
-    /// Creates an error of the operating system while doing `what` (for example `"sync segment"`).
-    ///
-    /// A full disk or quota, or a file at the length limit of the system, becomes
-    /// [`ErrorKind::NoSpace`]. A lack of file descriptors becomes [`ErrorKind::NoFiles`], a refusal
-    /// or a read-only file system [`ErrorKind::PermissionDenied`], everything else
-    /// [`ErrorKind::Io`].
+    /// Creates an error of the operating system while doing `what`, such as `"sync segment"`. A
+    /// quota and a limit to files' length give [`ErrorKind::NoSpace`], and a read-only file system
+    /// gives [`ErrorKind::PermissionDenied`].
     #[must_use]
     pub fn io(what: &str, source: io::Error) -> Error {
         let kind = match source.kind() {
@@ -195,13 +166,13 @@ impl Error {
         if let Some(advice) = advice { error.with_advice(advice) } else { error }
     }
 
-    /// Names the file or folder that the error is about.
+    /// Names the file or folder.
     #[must_use]
     pub fn at_path(self, path: impl AsRef<Path>) -> Error {
         self.amend(|detail| detail.path = Some(path.as_ref().to_path_buf()))
     }
 
-    /// Puts before the text which part of a whole the error is about, such as a log of several.
+    /// Puts `part`, such as one log of several, before the text.
     #[doc(hidden)]
     #[must_use]
     pub fn within(self, part: &str) -> Error {
@@ -212,55 +183,52 @@ impl Error {
         })
     }
 
-    /// Names the segment that the error is about.
     #[doc(hidden)]
     #[must_use]
     pub fn at_segment(self, segment: u64) -> Error {
         self.amend(|detail| detail.segment = Some(segment))
     }
 
-    /// Names the LSN that the error is about.
+    /// Names the LSN.
     #[must_use]
     pub fn at_lsn(self, lsn: Lsn) -> Error {
         self.amend(|detail| detail.lsn = Some(lsn))
     }
 
-    /// Notes that the call had appended a record at `lsn` before it failed.
+    /// Notes that the call had appended a record.
     #[must_use]
     pub fn after_append(self, lsn: Lsn) -> Error {
         self.amend(|detail| detail.appended = Some(lsn))
     }
 
-    /// Replaces the [advice](ErrorKind::advice) of the kind if the cause calls for another one.
+    /// Replaces the kind's [advice](ErrorKind::advice).
     #[must_use]
     pub fn with_advice(self, advice: &'static str) -> Error {
         self.amend(|detail| detail.advice = Some(advice))
     }
 
-    /// Attaches the error that caused this one.
+    /// Attaches the cause.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Error {
         self.amend(|detail| detail.source = Some(Arc::new(source)))
     }
 
-    /// Returns the same failure under another kind, for example an I/O error that poisons the log.
+    /// Returns the same failure under another kind.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
     }
 
-    /// Returns the kind of this failure.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Returns whether the same call can succeed later on the same log: after a wait (`NoRoom`,
-    /// `TooManyWaiters`, `Locked`), or with more space (`NoSpace`) or file descriptors (`NoFiles`).
-    ///
-    /// Returns false if the call has appended a record ([`appended_lsn`](Error::appended_lsn)): the
-    /// same call would append it again. Wait with `Wal::wait_durable` instead.
+    /// Returns whether the same call can succeed later: after `NoRoom`, `TooManyWaiters`, `Locked`,
+    /// `NoSpace` or `NoFiles`, unless there is an [`appended_lsn`](Error::appended_lsn), because
+    /// the call would append again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Locked, NoRoom, TooManyWaiters};
@@ -268,64 +236,56 @@ impl Error {
         self.appended_lsn().is_none() && (is_passing || self.is_shortage())
     }
 
-    /// Returns whether the system lacked space (`NoSpace`) or file descriptors (`NoFiles`). Nothing
-    /// is lost, and the log is not poisoned.
+    /// Returns whether space or file descriptors are lacking, which does not poison the log.
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self.kind, ErrorKind::NoSpace | ErrorKind::NoFiles)
     }
 
-    /// Returns whether a call with the same arguments can never succeed on this handle: the log is
-    /// poisoned or closed, the process is a forked child, or the data is damaged. After a `Corrupt`
-    /// from a read the handle still works for other data.
+    /// Returns whether the same call can never succeed on this handle (`Poisoned`, `Closed`,
+    /// `Forked`, `Corrupt`). After a `Corrupt` from a read other data can be read.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         use ErrorKind::{Closed, Corrupt, Forked, Poisoned};
         matches!(self.kind, Poisoned | Closed | Corrupt | Forked)
     }
 
-    /// Returns the LSN that the error is about, if there is one.
+    /// Returns the LSN that the error is about.
     #[must_use]
     pub fn lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.lsn)
     }
 
-    /// Returns the LSN of the record, or of the first record of the batch, that the failed call had
-    /// appended. The record is in the log, so another append would make a second one. Returns
-    /// `None` if the call appended nothing.
+    /// Returns the LSN of the record, or the first of several, that the failed call had appended.
+    /// The record is in the log, so another append would make a second one. An error of any kind
+    /// can have this LSN, also that of an awaited ticket.
     ///
-    /// An error of any kind can have this LSN, also the error of an awaited ticket. For example, if
-    /// `max_waiters` is exceeded, the record is in the log and only the wait fails.
+    /// - `TooManyWaiters`, `Io`: wait with `Wal::wait_durable`; after `NoSpace` and `NoFiles` once
+    ///   there is space, or a file descriptor.
+    /// - `Truncated`: a truncation of the suffix removed the record, or the last of several. Append
+    ///   them again only if they are still needed.
+    /// - `Poisoned`, `Closed`: open the log again, and look whether the record has survived.
     ///
-    /// - `NoSpace`, `NoFiles`: free space or files, then wait with `Wal::wait_durable`.
-    /// - `TooManyWaiters`, `Io`: only the wait failed; wait with `Wal::wait_durable`.
-    /// - `Truncated`: a truncation of the suffix has removed the record, or the last ones of
-    ///   several. Append them again only if they are still needed.
-    /// - `Poisoned`, `Closed`: open the log again. The record may have survived, so look before you
-    ///   append it again.
-    ///
-    /// If the call has appended several records, each begins `framed_bytes(len)` above the one
-    /// before it, where `len` is the stored length of the one before. To wait for all of them, wait
-    /// for the last one, or call `Wal::sync`.
+    /// Of several records, each begins `framed_bytes(len)` above the one before, whose stored
+    /// length is `len`. To wait for all, wait for the last one, or call `Wal::sync`.
     #[must_use]
     pub fn appended_lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.appended)
     }
 
-    /// Returns the number of the segment that the error is about, if there is one.
+    /// Returns the segment's number.
     #[must_use]
     pub fn segment(&self) -> Option<u64> {
         self.detail.as_ref().and_then(|detail| detail.segment)
     }
 
-    /// Returns the file or folder that the error is about, if there is one.
+    /// Returns the file or folder.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.detail.as_ref().and_then(|detail| detail.path.as_deref())
     }
 
-    /// Returns what went wrong and where, without the advice. Empty if the kind needs no detail.
-    /// For programs that give advice of their own.
+    /// Returns what went wrong and where, without advice; may be empty.
     #[must_use]
     pub fn finding(&self) -> String {
         let mut text = String::new();
@@ -336,30 +296,19 @@ impl Error {
         text
     }
 
-    /// Returns the advice of the cause, if it calls for another one than the
-    /// [kind's](ErrorKind::advice).
+    /// Returns the advice that replaces the [kind's](ErrorKind::advice).
     #[must_use]
     pub fn advice_of_cause(&self) -> Option<&'static str> {
         self.detail.as_ref().and_then(|detail| detail.advice)
     }
 
-    /// Returns what the operating system reported, if this error comes from one of its calls.
-    ///
-    /// ```
-    /// use palisade::{Error, ErrorKind};
-    /// use std::io;
-    ///
-    /// let error = Error::io("sync the segment", io::Error::from(io::ErrorKind::StorageFull));
-    /// assert_eq!(error.kind(), ErrorKind::NoSpace);
-    /// assert_eq!(error.io_kind(), Some(io::ErrorKind::StorageFull));
-    /// ```
+    /// Returns what the operating system reported.
     #[must_use]
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         let source = self.detail.as_ref()?.source.as_ref()?;
         source.downcast_ref::<io::Error>().map(io::Error::kind)
     }
 
-    /// Returns whether an error of a call that has appended a record is only about the wait for it.
     fn is_about_the_wait_only(&self) -> bool {
         self.is_shortage() || self.kind == ErrorKind::TooManyWaiters
     }
@@ -373,8 +322,7 @@ impl Error {
 }
 
 impl ErrorKind {
-    /// Returns what a caller should do about an error of this kind, in one sentence. An error with
-    /// more precise advice has that in its text instead.
+    /// Returns what a caller should do. An error's text may have more precise advice.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -482,9 +430,8 @@ impl StdError for Error {
     }
 }
 
-/// An engine whose calls return [`io::Result`] uses `?` on the log's calls. The error's own kind is
-/// that of the operating system if a call of it failed, else the nearest one. The log's error is
-/// its inner error: `error.get_ref()` and `downcast_ref::<palisade::Error>()` return it.
+/// For engines with [`io::Result`]. The kind is the operating system's, or else the nearest one.
+/// `error.get_ref()` and `downcast_ref::<palisade::Error>()` return the log's error.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = error.io_kind().unwrap_or(match error.kind {

@@ -20,83 +20,45 @@ use crate::sync::Mutex;
 use crate::{Epoch, FilesTaken, ReadStore, Segment, State, TailSource};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
-/// A log in a folder of its own.
+/// A log in a folder of its own, whose files `docs/format.md` lists.
 ///
-/// The folder is opened once: links in its path are followed then, links in the folder never. A
-/// folder that is moved, removed or replaced while the log is open is noticed before the next
-/// segment is made or the state is saved; the log is poisoned then, and what took its place is left
-/// alone.
+/// The open follows links in the folder's path, but never one in the folder. If the folder is
+/// moved, removed or replaced meanwhile, the log is poisoned, and leaves the other folder alone.
 ///
-/// | file | what it is |
-/// |---|---|
-/// | `lock` | empty; locked as long as the log is open for writing, as the folder is |
-/// | `meta` | the log's [`State`], in two checksummed copies |
-/// | `meta.unsynced` | the meta file of a copy that could not be synced: opens refuse the folder |
-/// | `segment-<number>` | a header block of 4096 bytes, then the log's bytes |
-/// | `spare-<number>` | a file that becomes a segment; what it holds is never read |
-///
-/// Files are zeroed ahead of the tail and recycled when they are released, because overwriting
-/// written blocks syncs faster than growing a file. On file systems that are not known to
-/// overwrite in place the store does neither. The log buffer is a shared one if possible
-/// ([`BufferKind`]).
-///
-/// Dropping the store does what [`close`](FileStore::close) does. In a forked child both only close
-/// the descriptors of the locks, and calls that change the log give [`Forked`](ErrorKind::Forked).
-///
-/// ```
-/// use palisade_store::ReadStore;
-/// use palisade_store::{FileOptions, FileStore};
-/// # let temp = tempfile::tempdir().unwrap();
-/// # let folder = temp.path().join("log");
-/// let store = FileStore::open(&folder, &FileOptions::default())?;
-/// assert!(store.state()?.clean);
-/// # Ok::<(), palisade_store::Error>(())
-/// ```
+/// The drop calls [`close`](FileStore::close). In a forked child, calls that change the log return
+/// [`Forked`](ErrorKind::Forked).
 #[derive(Debug)]
 pub struct FileStore {
     folder: Folder,
     uuid: Uuid,
-    /// Until the store is closed.
+    /// `None` after a close.
     lock: Mutex<Option<Lock>>,
     meta: Mutex<MetaFile>,
-    /// The folder for log buffers; none where there is no memory file system.
+    /// For log buffers; `None` without a memory file system.
     memory: Option<Folder>,
     buffer: Mutex<Option<BufferFile>>,
     buffer_kind: BufferKind,
     home: FolderIdentity,
-    /// Whether the log was written last in another folder, so that this one is a copy.
+    /// Whether another folder had the log before.
     is_copy: bool,
-    /// Where the preparer is to begin, once the state is saved.
+    /// Where the preparer begins after the first save.
     begins_at: Mutex<Option<Lsn>>,
     segments: Arc<Segments>,
     preparer: Preparer,
 }
 
 impl FileStore {
-    /// Opens the log in the folder `path`, or makes it, as `options` say.
-    ///
-    /// What is refused is left as it is, byte for byte.
+    /// Opens the log in the folder `path`, or makes it. A refused folder stays unchanged.
     ///
     /// # Errors
-    /// - `InvalidArgument`: the path is empty, or an option is out of its range.
-    /// - `NotFound`: the folder or, with [`MustExist`](crate::OpenMode::MustExist), the log is
-    ///   missing; or there is no folder to make the folder in. Calls of the store return it, too,
-    ///   once the folder was moved, removed or replaced.
-    /// - `AlreadyExists`: there is a log, and
-    ///   [`CreateNew`](crate::OpenMode::CreateNew) was asked for.
-    /// - `Foreign`: the path is a file, the folder holds something else, or a name in it stands for
-    ///   a link, a FIFO or a folder where the log has a file.
-    /// - `Unsupported`: a later version of Palisade wrote the log; or [`BufferKind::Mapped`] was
-    ///   asked for, and there is no memory file system.
-    /// - `Mismatch`: the log has segments of another size, or another codec or key.
-    /// - `Corrupt`: neither copy of the state validates.
-    /// - `Locked`: the log is open already.
-    /// - `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`: what the operating system said.
+    /// `InvalidArgument`, `NotFound`, `AlreadyExists`, `Foreign`, `Mismatch`, `Corrupt`, `Locked`,
+    /// `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`. `Unsupported`: a later version wrote the
+    /// log, or [`BufferKind::Mapped`] lacks a memory file system.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileStore> {
         FileStore::open_on(Arc::new(OsDisk), path.as_ref(), options)
     }
 
-    /// Opens the log as [`open`](FileStore::open) does, on another disk.
+    /// As [`open`](FileStore::open), on another disk.
     ///
     /// # Errors
     /// As [`open`](FileStore::open).
@@ -105,8 +67,8 @@ impl FileStore {
         FileStore::open_on_any(guarded(disk), path, options)
     }
 
-    /// Opens the log as `open_on` does, but validates no option and does not guard the disk:
-    /// segments may have any size that a log can have.
+    /// As `open_on`, but without a guard of the disk or a check of the options: segments may have
+    /// any size of a log.
     ///
     /// # Errors
     /// As [`open`](FileStore::open).
@@ -151,37 +113,31 @@ impl FileStore {
         })
     }
 
-    /// Returns the absolute path of the log's folder.
+    /// Returns the folder's absolute path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Returns the segments. Refuses a forked child.
+    /// Refuses a forked child.
     fn own(&self) -> Result<&Segments> {
         self.segments.check_process().map(|()| self.segments.as_ref())
     }
 
-    /// Closes the inherited descriptors of the locks in a forked child: the log stays locked for as
-    /// long as any process has them. To unlock them would unlock the parent's log. Waits for no
-    /// mutex, because a thread of the parent may have held it at the fork. The mapping keeps the
-    /// lock of the log buffer's file, which costs memory until the child ends.
+    /// Closes a forked child's descriptors of the locks. Does not unlock the parent's log, and
+    /// waits for no mutex, because a thread of the parent may have held it at the fork. The mapping
+    /// keeps the lock of the log buffer's file, which costs memory until the child ends.
     fn leave_to_parent(&self) {
         drop(self.lock.try_lock().and_then(|mut lock| lock.take()));
     }
 
-    /// Ends the preparer. From here on no write or sync of a segment can fail unseen.
-    ///
-    /// # Errors
-    /// The first one that has failed.
+    /// Ends the preparer, so that no later write or sync of a segment fails unseen.
     fn end_background_work(&self) -> Result<()> {
         self.preparer.stop();
         self.segments.check()
     }
 
-    /// Syncs the segments and the names of a log in a folder that is a copy, because the copy may
-    /// not have been synced. This comes after recovery has decided where the process run begins,
-    /// and before the open reports anything.
+    /// Syncs a copied folder.
     fn arrive(&self) -> Result<()> {
         if self.is_copy {
             self.segments.sync_all()?;
@@ -218,69 +174,59 @@ impl ReadStore for FileStore {
 }
 
 /// What a log asks of its store. `write` may run beside `sync`, `read`, `save_state` and `release`.
+/// Calls block on the device unless this list says otherwise:
 ///
-/// | call | who calls it | blocks on the device |
-/// |---|---|---|
-/// | `write`, `prepare` | the thread that holds the write lock | may |
-/// | `prepare_ahead` | the same, after each write | never |
-/// | `sync`, `mark_durable` | the leader, one at a time | yes |
-/// | `save_state`, `release` | truncation, `checkpoint`, `close`, `open`, one at a time | yes |
-/// | `begin_epoch` | `open`, before any append; truncation of the suffix, appends wait | yes |
-/// | `old_buffer`, `renew_buffer`, `move_tail` | `open`, before any append | yes |
-/// | `exceed_limit_below` | truncation of the suffix | never |
-/// | `pass_buffer_on`, `discard` | truncation of the suffix; no write beside the first | yes |
+/// - The thread with the write lock calls `write` and `prepare`, which may block, and
+///   `prepare_ahead`, which blocks only on a simulated disk.
+/// - The leader calls `sync` and `mark_durable`, one at a time.
+/// - Truncations, `checkpoint`, `close` and `open` call `save_state` and `release`, one at a time.
+/// - `open` calls `begin_epoch`, `old_buffer`, `renew_buffer` and `move_tail` before any append.
+/// - A truncation of the suffix calls `begin_epoch` while appends wait, `pass_buffer_on` while no
+///   write runs, `discard`, and `exceed_limit_below`, which never blocks.
 impl FileStore {
-    /// Writes `pieces`, one after the other, at `at`. The range may cross segment ends; all of
-    /// it lies below [`prepared`](FileStore::prepared).
-    ///
-    /// After `Ok` the bytes survive the death of the process, but not of the operating system.
+    /// Writes `pieces`, in order, at `at`, below [`prepared`](FileStore::prepared); may cross
+    /// segment ends. After `Ok` the bytes survive a kill, but not power loss.
     ///
     /// # Errors
-    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is: the log keeps the bytes
-    /// and writes the same range again later. Any other kind poisons the log.
+    /// After `NoSpace` and `NoFiles` the log writes the range again. Other kinds poison it.
     pub fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         self.own()?.write(at, pieces)?;
-        // Before the call returns: then appends overwrite the ring's bytes. Until then the ring has
-        // what was written, so a note before the write would do as well.
+        // Before the call returns: then appends overwrite the ring's bytes.
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut buffer = self.buffer.lock();
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_written(at.plus(bytes as u64)))
     }
 
-    /// Makes `[from, to)` survive power loss: syncs every segment in the range, oldest
-    /// first.
+    /// Makes `[from, to)` survive power loss, oldest segment first.
     ///
     /// # Errors
-    /// `NoFiles`: no sync has failed, because one could not be tried; the call can be made again.
-    /// Every other error poisons the log.
+    /// `NoFiles`: no sync has failed, so call again. Other kinds poison the log.
     pub fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.own()?.sync(from, to)
     }
 
-    /// Notes in memory that survives the process, not the operating system, that everything
-    /// below `durable` has been synced. Called before the watermark is published.
+    /// Notes in the log buffer's file that all below `durable` was synced. The leader publishes the
+    /// watermark afterwards.
     ///
     /// # Errors
-    /// After a `NoSpace` a later call notes as much or more. Every other error poisons the log, and
-    /// in a truncation `NoSpace`, too.
+    /// After `NoSpace` a later call notes as much or more, but a truncation poisons the log. Other
+    /// kinds always do.
     pub fn mark_durable(&self, durable: Lsn) -> Result<()> {
         self.own()?;
         let mut buffer = self.buffer.lock();
         buffer.as_mut().map_or(Ok(()), |buffer| buffer.note_durable(durable))
     }
 
-    /// Returns the exclusive end of the addresses that can be written without
-    /// [`prepare`](FileStore::prepare).
+    /// Returns up to where `write` needs no [`prepare`](FileStore::prepare).
     pub fn prepared(&self) -> Lsn {
         self.segments.prepared()
     }
 
-    /// Makes segments of the running epoch ready, in order, until `prepared() >= to`. A segment
-    /// gets its number only when its header is durable.
+    /// Makes segments of the running epoch until `prepared() >= to`. A segment's header is durable
+    /// before it has its number.
     ///
     /// # Errors
-    /// `NoSpace` if space is lacking, `NoFiles` if a file descriptor is; nothing is lost and the
-    /// call can be made again. Any other kind poisons the log.
+    /// `NoSpace`, `NoFiles`: call again. Other kinds poison the log.
     pub fn prepare(&self, to: Lsn) -> Result<()> {
         if self.own()?.prepare(to)? {
             self.preparer.was_late();
@@ -288,35 +234,32 @@ impl FileStore {
         Ok(())
     }
 
-    /// Returns the files that segments and spares take. The default has none.
+    /// Counts the files.
     ///
     /// # Errors
-    /// `Io` if they cannot be listed.
+    /// `Io`.
     pub fn files_taken(&self) -> Result<FilesTaken> {
         self.own()?.files_taken()
     }
 
-    /// Lets `prepare` make the segments that begin below `to` although they pass a limit to the
-    /// space: a truncation of the suffix waits for the bytes below `to`, and frees space
-    /// afterwards. The default has no limit.
+    /// Lets `prepare` exceed `max_bytes` below `to`: a truncation of the suffix waits for these
+    /// bytes, and frees space afterwards.
     pub fn exceed_limit_below(&self, to: Lsn) {
         self.segments.exceed_limit_below(to);
     }
 
-    /// Hints that the tail has come to `tail`: the store may prepare space in the background, at
-    /// most eight segments ahead. Never fails: `prepare` returns what went wrong. Does not block,
-    /// except on a simulated disk, which may do the work at once.
+    /// Hints that the tail is at `tail`, so that the store prepares space in the background, at
+    /// most eight segments ahead. `prepare` returns the failures.
     pub fn prepare_ahead(&self, tail: Lsn) {
         if self.segments.is_own() {
             self.preparer.follow(tail);
         }
     }
 
-    /// Saves the state: when this returns, the new one survives power loss; if it is
-    /// interrupted, the old or the new one does.
+    /// Saves the state durably.
     ///
     /// # Errors
-    /// `NoSpace` or `Io`: a later open finds the old or the new state.
+    /// `NoSpace`, `Io`: a later open finds the old or the new state.
     pub fn save_state(&self, state: &State) -> Result<()> {
         self.own()?.check_in_place()?;
         if state.clean {
@@ -340,18 +283,16 @@ impl FileStore {
         Ok(())
     }
 
-    /// Frees every segment that lies wholly in `[from, to)`: recycled or deleted. All of the range
-    /// lies below the head, or between the end of one epoch and the base of the next.
+    /// Recycles or removes each segment wholly in `[from, to)`, which is below the head, or between
+    /// an epoch's end and the next base.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`, and what a callback for released segments gives. Segments that could not be
-    /// freed stay and are freed by a later call.
+    /// `NoSpace`, `Io`, those of `on_release`. A later call frees the segments that stay.
     pub fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         self.own()?.release(from, to)
     }
 
-    /// Frees every segment that lies wholly in `[from, to)`, whose records were truncated: they are
-    /// never read again. A thread of the store may have been at work in them.
+    /// Removes each segment wholly in `[from, to)`, whose records were truncated.
     ///
     /// # Errors
     /// As [`release`](FileStore::release).
@@ -359,14 +300,13 @@ impl FileStore {
         self.own()?.discard(from, to)
     }
 
-    /// Begins an epoch: makes its first segment durable, first the header and the bytes `first`,
-    /// then the name. The log's bytes of the segment begin with `first`. The segments that
-    /// `prepare` makes later belong to this epoch.
+    /// Begins an epoch: makes its first segment durable, with the log's bytes `first`, then names
+    /// it.
     ///
     /// # Errors
-    /// `NoSpace`, `NoFiles`: the epoch has not begun, and will not have at the next open.
-    /// `OutOfRange`: as `NoSpace`; the base lies below [`prepared`](FileStore::prepared). Any other
-    /// kind: only the next open shows whether it has begun.
+    /// - `NoSpace`, `NoFiles`, or `OutOfRange` if the base is below
+    ///   [`prepared`](FileStore::prepared): the epoch has not begun, also for the next open.
+    /// - Other kinds: only the next open shows whether it has begun.
     pub fn begin_epoch(&self, epoch: &Epoch, first: &[u8]) -> Result<()> {
         let is_running = self.own()?.has_epoch();
         if !is_running {
@@ -375,29 +315,25 @@ impl FileStore {
         self.segments.begin(epoch, first, is_running)
     }
 
-    /// Goes on in the epoch that `epoch` names, from `from` on: `prepared()` becomes the end of
-    /// the run of segments that begins with `from`'s, or the start of that segment if it is
-    /// missing, and `prepare` makes segments of this epoch.
+    /// Continues `epoch` from `from` on. `prepared()` becomes the end of the consecutive segments
+    /// from `from` on, or the start of its segment if that is missing.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`; nothing was changed.
+    /// `NoSpace`, `Io`: nothing was changed.
     pub fn resume_epoch(&self, epoch: &Epoch, from: Lsn) -> Result<()> {
         self.own()?;
         self.arrive()?;
         self.segments.resume(epoch, from)
     }
 
-    /// Puts the log's bytes in `[from, to)` into files in which no write or sync has failed.
-    ///
-    /// Each segment of `epoch` with bytes in the range becomes a new file: the old one's bytes
-    /// below `from`, then what `source` gives. The new file is synced before it takes the segment's
-    /// name, oldest segment first, and everything survives power loss when this returns. Recovery
-    /// calls it where a write or sync of these bytes may have failed since the operating system was
-    /// started: they read right then, and neither they nor a later write to the same file need be
-    /// on the medium.
+    /// Copies `[from, to)` into new files, oldest segment first. The file of each segment of
+    /// `epoch` with bytes in the range gets the old file's bytes below `from`, then what `source`
+    /// gives, and is synced before it takes the segment's name. After `Ok` all is durable. Recovery
+    /// calls this if a write or sync may have failed in this boot: the page cache can have bytes
+    /// that never reach the medium.
     ///
     /// # Errors
-    /// `NoSpace` or `Io`, and those of `source`. The bytes read as before.
+    /// `NoSpace`, `Io`, those of `source`. The bytes read as before.
     pub fn move_tail(
         &self,
         epoch: &Epoch,
@@ -411,33 +347,31 @@ impl FileStore {
     /// Returns 64 random bits, for salts.
     ///
     /// # Errors
-    /// `Io`: the source has none.
+    /// `Io`.
     pub fn random(&self) -> Result<u64> {
         let drawn = self.folder.disk().host().random();
         drawn.map_err(|error| Error::io("draw a random number", error).at_path(self.path()))
     }
 
-    /// Returns whether a background thread of the log may write complete pieces. If not, the append
-    /// that completes a piece writes it, so that runs can be repeated.
+    /// As `Host::writes_behind`.
     pub fn writes_behind(&self) -> bool {
         self.folder.disk().host().writes_behind()
     }
 
-    /// Ends background work and lets another open have the log. Afterwards only reads, `place`,
-    /// `prepare_ahead` and this call are made.
+    /// Ends background work and unlocks the log. Afterwards only reads, `place`, `prepare_ahead`
+    /// and this call are made.
     ///
-    /// A forked child calls it in each call and drop of its own. There it closes the descriptors
-    /// that would keep the log locked after the death of the parent, and does nothing else. It must
-    /// not wait.
+    /// A forked child calls it in each call and drop. It then only closes the descriptors that
+    /// would keep the log locked after the parent's death, and does not wait.
     pub fn close(&self) {
         if !self.segments.is_own() {
             return self.leave_to_parent();
         }
         self.preparer.stop();
-        // A log that was closed needs none, and one whose open failed has put nothing into it.
+        // A closed log needs none, and one whose open failed has put nothing into it.
         let is_unneeded = self.meta.lock().state().clean || self.begins_at.lock().is_some();
         if is_unneeded && let Some(buffer) = self.buffer.lock().as_ref() {
-            // One that stays takes memory until the next open.
+            // Otherwise it takes memory until the next open.
             let _ = buffer.remove();
         }
         if let Some(lock) = self.lock.lock().take() {

@@ -1,4 +1,4 @@
-//! The log's folder: the names in it, and file calls whose errors name the path.
+//! The log's folder: its names, and file calls whose errors name the path.
 
 #![allow(
     clippy::missing_errors_doc,
@@ -13,18 +13,18 @@ use crate::block::BLOCK_BYTES;
 use crate::disk::{
     Access, DEFAULT_FILE_MODE, Disk, DiskFile, DiskFolder, found_instead, read_full,
 };
-use crate::segment::list::READ_HEADER;
+use crate::segment::header::READ_HEADER;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// The file whose lock a writer holds.
+/// The file that a writer locks.
 pub const LOCK: &str = "lock";
 /// The file of the state.
 pub const META: &str = "meta";
-/// The file that becomes [`META`].
+/// Becomes [`META`].
 pub const META_TEMP: &str = "meta.tmp";
-/// The meta file of a copy of a log in which a sync failed.
+/// The meta file of a copy in which a sync failed.
 pub(crate) const META_UNSYNCED: &str = "meta.unsynced";
-/// Space for an open on a full disk; what the file holds is never read.
+/// Space for an open on a full disk.
 pub(crate) const RESERVE: &str = "reserve";
 
 const SEGMENT_PREFIX: &str = "segment-";
@@ -32,18 +32,18 @@ const SEGMENT_DIGITS: usize = 20;
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_DIGITS: usize = 6;
 
-/// Returns the name of the file of segment `number`.
+/// Returns the name of a segment.
 #[must_use]
 pub fn segment_name(number: u64) -> String {
     format!("{SEGMENT_PREFIX}{number:0SEGMENT_DIGITS$}")
 }
 
-/// Returns whether `name` has exactly the form of a segment's name, whatever its number.
+/// Returns whether `name` has the exact form.
 pub(crate) fn is_segment_name(name: &str) -> bool {
     parse(name, SEGMENT_PREFIX, SEGMENT_DIGITS).is_some()
 }
 
-/// Returns whether `name` has exactly the form of a spare's name, whatever its number.
+/// Returns whether `name` has the exact form.
 #[cfg(feature = "sim")]
 pub(crate) fn is_spare_name(name: &str) -> bool {
     parse(name, SPARE_PREFIX, SPARE_DIGITS).is_some()
@@ -53,37 +53,37 @@ pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE_PREFIX}{number:0SPARE_DIGITS$}")
 }
 
-/// An open folder on a disk. Clones share the handle.
+/// An open folder. Clones share the handle.
 #[derive(Clone, Debug)]
 pub struct Folder {
     disk: Arc<dyn Disk>,
     handle: Arc<dyn DiskFolder>,
-    /// By which the folder was opened: for texts, and to see whether it still leads there.
+    /// By which the folder was opened.
     path: PathBuf,
 }
 
 impl Folder {
-    /// Opens the folder at `path`; files that are made in it get the permissions `file_mode`.
+    /// Opens the folder at `path`; new files in it get `file_mode`.
     pub fn at(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
         let handle = disk.open_folder(path, file_mode);
         let handle = handle.map_err(|error| Error::io("open the folder", error).at_path(path))?;
         Ok(Folder { disk: Arc::clone(disk), handle, path: path.to_path_buf() })
     }
 
-    /// Opens the same folder once more, with a lock of its own.
+    /// Opens the folder again, with a lock of its own.
     pub(crate) fn open_again(&self) -> Result<Arc<dyn DiskFolder>> {
         let again = Folder::at(&self.disk, &self.path, DEFAULT_FILE_MODE)?.handle;
         if again.identity() == self.handle.identity() { Ok(again) } else { Err(self.moved()) }
     }
 
-    /// Opens the folder for log buffers. Returns `None` if the disk has no memory file system.
+    /// Opens the folder for log buffers, if there is one.
     pub(crate) fn memory(disk: &Arc<dyn Disk>) -> Result<Option<Folder>> {
         let found = disk.memory_folder();
         let found = found.map_err(|error| Error::io("open the folder for log buffers", error))?;
         Ok(found.map(|(path, handle)| Folder { disk: Arc::clone(disk), handle, path }))
     }
 
-    /// Returns the disk that the folder lies on.
+    /// Returns the folder's disk.
     #[must_use]
     pub fn shared_disk(&self) -> &Arc<dyn Disk> {
         &self.disk
@@ -99,20 +99,19 @@ impl Folder {
         self.handle.as_ref()
     }
 
-    /// Returns the path by which the folder was opened.
+    /// Returns the path that was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the names of everything in the folder, in any order.
+    /// Returns the names in the folder, unordered.
     pub fn names(&self) -> Result<Vec<String>> {
         let names = self.handle.list();
         names.map_err(|error| Error::io("list the folder", error).at_path(&self.path))
     }
 
-    /// Returns the numbers of the segments in the folder, ascending, without those above the last
-    /// LSN.
+    /// As `segments_in`, for this folder.
     pub fn segment_numbers(&self, segment_bytes: u64) -> Result<Vec<u64>> {
         Ok(segments_in(&self.names()?, segment_bytes))
     }
@@ -122,7 +121,7 @@ impl Folder {
         self.handle.open(name, access).map_err(|error| self.open_error(name, error))
     }
 
-    /// Opens `name`; `None` if it is not there.
+    /// Opens `name` if it is there.
     pub fn open_if_there(&self, name: &str, access: Access) -> Result<Option<Box<dyn DiskFile>>> {
         match self.handle.open(name, access) {
             Ok(file) => Ok(Some(file)),
@@ -131,8 +130,7 @@ impl Folder {
         }
     }
 
-    /// Returns the first block of segment `number`, or as much of it as the file has. Returns
-    /// `None` if there is no file.
+    /// Returns the first block of segment `number`, as far as it has it.
     pub fn header_block(&self, number: u64) -> Result<Option<Vec<u8>>> {
         let name = segment_name(number);
         let Some(file) = self.open_if_there(&name, Access::Read)? else { return Ok(None) };
@@ -149,7 +147,7 @@ impl Folder {
         self.handle.rename(from, to).map_err(|error| self.error(&what, to, error))
     }
 
-    /// Removes a file that somebody else may have removed already.
+    /// Removes a file that may be gone.
     pub fn remove_if_there(&self, name: &str) -> Result<()> {
         match self.handle.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -163,15 +161,14 @@ impl Folder {
         self.handle.remove(name).map_err(|error| self.error("remove the file", name, error))
     }
 
-    /// Makes the names in the folder survive power loss.
+    /// Makes the names survive power loss.
     pub fn sync(&self) -> Result<()> {
         let synced = self.handle.sync();
         synced.map_err(|error| Error::io("sync the log's folder", error).at_path(&self.path))
     }
 
-    /// Refuses to go on in a folder that its path does not lead to any more: what is written in it
-    /// would not be found by the next open. Where the path cannot be looked at, nothing is known,
-    /// and nothing is refused: all calls reach this folder in any case.
+    /// Refuses a folder to which its path certainly no longer leads: the next open would not find
+    /// it.
     pub fn check_in_place(&self) -> Result<()> {
         if !matches!(self.handle.still_at(&self.path), Ok(false)) {
             return Ok(());
@@ -190,12 +187,11 @@ impl Folder {
         Error::new(ErrorKind::NotFound, text).at_path(&self.path).with_source(cause)
     }
 
-    /// Refuses files of `len` bytes where this process may not make them so long.
     pub(crate) fn check_file_size(&self, len: u64) -> Result<()> {
         check_file_size(self.disk.as_ref(), &self.path, len)
     }
 
-    /// Returns the error of an operation `what`, with the path of the file `name`.
+    /// Returns the error of `what`, with the file's path.
     pub fn error(&self, what: &str, name: &str, error: io::Error) -> Error {
         Error::io(what, error).at_path(self.path.join(name))
     }
@@ -213,8 +209,7 @@ impl Folder {
     }
 }
 
-/// Refuses files of `len` bytes if the disk cannot have them, for a folder at `path` that may be
-/// missing.
+/// Refuses files of `len` bytes if the disk cannot have them.
 pub fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
     let largest = disk.largest_file();
     if len <= largest {
@@ -228,14 +223,13 @@ pub fn check_file_size(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
     Err(Error::new(ErrorKind::NoSpace, text).at_path(path))
 }
 
-/// Returns the numbers of the segments among `names`, ascending, without those above the last LSN.
+/// Returns the numbers of segments below the last LSN, ascending.
 pub(crate) fn segments_in(names: &[String], segment_bytes: u64) -> Vec<u64> {
     let mut segments = numbers_in(names, SEGMENT_PREFIX, SEGMENT_DIGITS);
     segments.retain(|&number| number < Lsn::LIMIT.segment(segment_bytes));
     segments
 }
 
-/// Returns the numbers of the spares among `names`, ascending.
 pub(crate) fn spares_in(names: &[String]) -> Vec<u64> {
     numbers_in(names, SPARE_PREFIX, SPARE_DIGITS)
 }
@@ -247,7 +241,6 @@ fn numbers_in(names: &[String], prefix: &str, digits: usize) -> Vec<u64> {
     numbers
 }
 
-/// Returns the number in a name of exactly the form that this crate writes, or `None`.
 fn parse(name: &str, prefix: &str, digits: usize) -> Option<u64> {
     let written = name.strip_prefix(prefix)?;
     let is_padded =

@@ -1,16 +1,12 @@
 //! The files of the Palisade write-ahead log: segments, state, log buffer, and the disks below.
 //!
-//! - [`FileStore`] keeps a log in a folder: a lock file, a meta file, the log buffer's file,
-//!   segments of fixed size, and spares that become segments. [`MemStore`] is the same on a disk in
-//!   memory, and real enough to recover from.
-//! - [`disk`] is the seam to the file systems below: a disk of your own takes twelve methods.
-//! - [`FileReader`] reads such a folder beside the process that writes it.
-//! - [`OnRelease`] is a callback that gets each segment before the log loses it.
-//! - `sim`, with the feature of that name: a simulated disk under the store, which loses power,
-//!   kills its process and fails by a seed.
+//! - [`FileStore`] keeps a log in a folder, [`MemStore`] in memory.
+//! - [`disk`] is the seam to file systems: a disk of your own takes twelve methods.
+//! - [`FileReader`] reads a log beside its writer.
+//! - [`OnRelease`] gets each segment before the log loses it.
+//! - `sim` (a feature) is a disk that loses power, kills its process and fails by a seed.
 //!
-//! This crate knows where bytes lie and when they survive what. What they mean, and which of them
-//! are records, is the business of `palisade-core`. `docs/architecture.md` shows both.
+//! `palisade-core` knows which bytes are records: see `docs/architecture.md`.
 
 pub mod block;
 pub mod buffer_file;
@@ -29,11 +25,8 @@ pub mod memory;
 pub mod meta;
 #[cfg(all(test, loom))]
 mod models;
-mod old_buffer;
 pub mod open;
 mod options;
-pub mod prefetch;
-mod read_store;
 mod reader;
 pub mod segment;
 #[cfg(feature = "sim")]
@@ -47,6 +40,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use buffer_file::OldBuffer;
 pub use checksum::crc32c_append;
 pub use codec::{Codec, CodecId, KEY_ID_BYTES, MAX_CODEC_NAME_BYTES, check_codec};
 pub use disk::{DEFAULT_FILE_MODE, file_system};
@@ -55,13 +49,11 @@ pub use file::FileStore;
 pub use lsn::Lsn;
 pub use mem::{IntoStore, MemStore};
 pub use memory::{Memory, MemoryKind};
-pub use old_buffer::OldBuffer;
 pub use options::{
     BufferKind, DEFAULT_SEGMENT_BYTES, FileOptions, MAX_BUFFER_BYTES, MAX_SEGMENT_BYTES,
     MIN_BUFFER_BYTES, MIN_FILE_BYTES, MIN_SEGMENT_BYTES, OpenMode, check_segment_bytes,
 };
-pub use read_store::ReadStore;
-pub use reader::{BufferPlace, FileReader};
+pub use reader::{BufferPlace, FileReader, ReadStore};
 pub use segment::{OnRelease, ReleasedSegment};
 pub use state::{
     BadHeader, Epoch, EpochBase, EpochExtent, FilesTaken, MAX_BASES, MAX_CURSOR_NAME_BYTES,

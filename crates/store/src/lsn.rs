@@ -1,16 +1,15 @@
-//! Log sequence numbers: byte positions in one endless stream.
+//! Log sequence numbers.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A log sequence number: a position in the log, in bytes. The LSN of a record is the position of
-/// its frame.
+/// A log sequence number: a position in the log, in bytes. That of a record is where its frame
+/// begins.
 ///
-/// LSNs order records. Between two records there can also be padding, marks and, where an epoch
-/// begins, an unused range. No two records of a log get the same LSN, not even after a crash.
-/// Segment headers do not count, so `lsn / segment_bytes` is the number of the segment.
-///
-/// Every record begins at a multiple of 8 and ends at or below 2^60 ([`Lsn::LIMIT`]).
+/// LSNs order records, between which there can be padding, marks and unused ranges. No two records
+/// of a log get the same LSN, even after a crash. Segment headers do not count, so `lsn /
+/// segment_bytes` is the segment's number. Every record begins at a multiple of 8 and ends at or
+/// below [`Lsn::LIMIT`].
 ///
 /// ```
 /// use palisade::Lsn;
@@ -23,66 +22,64 @@ use std::str::FromStr;
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// Position 0, where a log begins unless `Options::first_lsn` asks for more.
+    /// Where a log begins unless `Options::first_lsn` is set.
     pub const ZERO: Lsn = Lsn(0);
 
-    /// Exclusive upper bound of all LSNs: 2^60. At 10 GB/s a log reaches it after
-    /// more than 3.6 years.
+    /// Exclusive upper bound of all LSNs, 2^60: more than 3.6 years at 10 GB/s.
     pub const LIMIT: Lsn = Lsn(1 << 60);
 
-    /// Creates the LSN at `position` bytes from the start of the stream.
+    /// Creates the LSN at byte `position`.
     #[must_use]
     pub const fn new(position: u64) -> Lsn {
         Lsn(position)
     }
 
-    /// Returns the position in bytes from the start of the stream.
+    /// Returns the position.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// Returns the LSN `bytes` further on, saturating at `u64::MAX`, which no watermark ever
-    /// reaches.
+    /// Returns the LSN `bytes` further on, saturating at `u64::MAX`.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Lsn {
         Lsn(self.0.saturating_add(bytes))
     }
 
-    /// Returns the LSN below this one; 0 if there is none.
+    /// Returns the LSN below; 0 if there is none.
     #[doc(hidden)]
     #[must_use]
     pub const fn before(self) -> Lsn {
         Lsn(self.0.saturating_sub(1))
     }
 
-    /// Returns how many bytes this LSN lies beyond `earlier`; 0 if it does not.
+    /// Returns the bytes from `earlier`, or 0.
     #[must_use]
     pub const fn bytes_since(self, earlier: Lsn) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns whether the position is a multiple of `bytes`.
+    /// Returns whether it is a multiple of `bytes`.
     #[doc(hidden)]
     #[must_use]
     pub const fn is_multiple_of(self, bytes: u64) -> bool {
         self.0.is_multiple_of(bytes)
     }
 
-    /// Returns the number of the segment that holds this LSN.
+    /// Returns the number of its segment.
     #[must_use]
     pub const fn segment(self, segment_bytes: u64) -> u64 {
         self.0 / segment_bytes
     }
 
-    /// Returns the start of the segment that holds this LSN.
+    /// Returns the start of its segment.
     #[doc(hidden)]
     #[must_use]
     pub const fn segment_start(self, segment_bytes: u64) -> Lsn {
         Lsn(self.0 / segment_bytes * segment_bytes)
     }
 
-    /// Returns the first segment start at or above this LSN.
+    /// Returns the first segment start at or above.
     #[doc(hidden)]
     #[must_use]
     pub const fn segment_start_at_or_above(self, segment_bytes: u64) -> Lsn {
@@ -105,7 +102,7 @@ impl From<Lsn> for u64 {
 impl FromStr for Lsn {
     type Err = std::num::ParseIntError;
 
-    /// Parses a decimal number, or a hexadecimal one that begins with `0x`.
+    /// Parses a decimal number, or a hexadecimal one after `0x`.
     fn from_str(text: &str) -> Result<Lsn, Self::Err> {
         match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).map(Lsn),

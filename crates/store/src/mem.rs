@@ -1,4 +1,4 @@
-//! The store in memory: the store on files, on a disk in memory.
+//! The store in memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,8 @@ const FOLDER: &str = "/log";
 
 /// A log in memory: the store on files, over a [`MemDisk`].
 ///
-/// Clones share their content. So a test drops a log that ran on one clone and opens it again on
-/// another. A second log beside a running one is refused as
-/// [`Locked`](crate::ErrorKind::Locked).
-///
-/// [`kill`](MemStore::kill) is the death of the process: the bytes that the log has written stay,
-/// and the log buffer if it is [kept](MemStore::kept_buffer). [`lose_power`](MemStore::lose_power)
-/// takes more away.
+/// Clones share their content, so a test opens on one clone the log that ran on another. While that
+/// one runs, the open returns [`Locked`](crate::ErrorKind::Locked).
 ///
 /// ```
 /// use palisade::{MemStore, Options, Wal};
@@ -37,23 +32,20 @@ pub struct MemStore {
 }
 
 impl MemStore {
-    /// Makes an empty log with segments of `segment_bytes`: a multiple of 4096, at least 4 KiB.
-    ///
-    /// The size is checked when a log is opened on the store.
+    /// Makes an empty log with segments of `segment_bytes`, as an open checks.
     #[must_use]
     pub fn new(segment_bytes: u64) -> MemStore {
         MemStore { disk: MemDisk::new(), segment_bytes, buffer: BufferKind::Auto }
     }
 
-    /// Sets whether the log buffer outlives the log that ran on it ([`BufferKind::Auto`]), or its
-    /// marks only ([`BufferKind::Heap`]). Default true. Only on Linux it can outlive the log.
+    /// Sets whether the log buffer outlives its log (on Linux), or just its marks. Default true.
     #[must_use]
     pub fn kept_buffer(mut self, kept: bool) -> MemStore {
         self.buffer = if kept { BufferKind::Auto } else { BufferKind::Heap };
         self
     }
 
-    /// Lets the store start no thread: see [`MemDisk::without_threads`].
+    /// As [`MemDisk::without_threads`].
     #[doc(hidden)]
     #[must_use]
     pub fn without_threads(mut self) -> MemStore {
@@ -61,17 +53,15 @@ impl MemStore {
         self
     }
 
-    /// Opens the log. A segment gets no zeros before the log comes to it.
+    /// Opens the log.
     ///
     /// # Errors
-    /// As [`FileStore::open`]. `InvalidArgument`: also the segment size. `Locked`: a log runs on a
-    /// clone.
+    /// As [`FileStore::open`]. `InvalidArgument`: also the segment size.
     #[doc(hidden)]
     pub fn open(&self) -> Result<FileStore> {
         self.open_as(&FileOptions::default())
     }
 
-    /// Opens the log with the settings of `files` that the store does not fix itself.
     fn open_as(&self, files: &FileOptions) -> Result<FileStore> {
         if let Some(bytes) = files.segment_bytes.filter(|&bytes| bytes != self.segment_bytes) {
             let text = format!("segment_bytes is {bytes}; the store has {}", self.segment_bytes);
@@ -87,24 +77,23 @@ impl MemStore {
         FileStore::open_on_any(Arc::new(self.disk.clone()), Path::new(FOLDER), &options)
     }
 
-    /// Opens the log for reading, beside a log that may run on a clone.
+    /// Opens the log for reading, also beside a running log.
     ///
     /// # Errors
-    /// `NotFound`: no log was opened on the store yet.
+    /// `NotFound`: no log was opened yet.
     #[doc(hidden)]
     pub fn reader(&self) -> Result<FileReader> {
         FileReader::open_on(Arc::new(self.disk.clone()), Path::new(FOLDER))
     }
 
-    /// Returns the disk, on which the log has the folder `/log`.
+    /// Returns the disk; the log is in `/log`.
     #[doc(hidden)]
     #[must_use]
     pub fn disk(&self) -> &MemDisk {
         &self.disk
     }
 
-    /// Overwrites the log's bytes at `at`, durably: for tests of damage. The bytes lie in one
-    /// segment.
+    /// Overwrites bytes of one segment durably.
     ///
     /// # Errors
     /// `Io`: there is no such segment.
@@ -120,22 +109,21 @@ impl MemStore {
         write().map_err(|error| Error::io("damage the segment", error).at_lsn(at))
     }
 
-    /// Does what the death of the process does to the log that runs on the store: see
-    /// [`MemDisk::kill`].
+    /// Does what a kill does: the written bytes and a [kept](MemStore::kept_buffer) log buffer
+    /// stay. See [`MemDisk::kill`].
     pub fn kill(&self) {
         self.disk.kill();
     }
 
-    /// Does what the simplest loss of power does: see [`MemDisk::lose_power`].
+    /// As [`MemDisk::lose_power`].
     pub fn lose_power(&self) {
         self.disk.lose_power();
     }
 }
 
-/// What a log can be opened on beside a folder: a [`MemStore`], or a simulated disk.
+/// What a log can be opened on besides a folder.
 pub trait IntoStore {
-    /// Opens the store with these settings. A `MemStore` fixes the segment size and the zero fill.
-    /// A store that was opened before ignores the settings.
+    /// Opens the store with `files`, as far as it does not fix them.
     ///
     /// # Errors
     /// Those of the store.

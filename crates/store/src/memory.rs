@@ -1,9 +1,11 @@
-//! The memory of the log buffer: bytes on the heap or in a shared file mapping.
+//! The memory of the log buffer: bytes on the heap or in a shared file mapping, with wrapping
+//! offsets.
 //!
-//! Many threads write disjoint ranges while the leader reads others; who may touch which range
-//! is the protocol of the core's `Buffer`. This file only turns offsets into bytes, wrapping at
-//! the end. Under the model checker every 8 bytes are a cell of its own, so that a copy and a
-//! read that are not ordered make the model fail.
+//! Many threads write disjoint ranges while the leader reads others, as the core's `Buffer` allows.
+//! Under the model checker every 8 bytes are a cell, so that an unordered copy and read fail.
+//!
+//! Hints to the processor request lines that another thread has written, which otherwise cost about
+//! 100 ns each (`docs/decisions/0002-cost-of-an-append.md`). They change no memory and no order.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -11,21 +13,18 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use crate::prefetch::LINE_BYTES;
-
-/// Bytes of the words that [`Memory::place`] puts in front.
 const HEAD_BYTES: usize = 24;
 
 /// What a [`Memory`] lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// The heap: its bytes die with the process.
+    /// The heap, which dies with the process.
     Heap,
-    /// A shared file mapping: the operating system keeps its bytes when the process dies.
+    /// A shared file mapping, which outlives the process.
     Mapped,
 }
 
-/// The bytes of a log buffer. Clones share them.
+/// The bytes of a log buffer, which clones share.
 #[derive(Clone)]
 pub struct Memory {
     bytes: bytes::Bytes,
@@ -39,19 +38,20 @@ impl Memory {
     /// The operating system has no memory.
     ///
     /// # Panics
-    /// If `len` is neither a power of two nor 0, as from every other constructor.
+    /// If `len` is neither a power of two nor 0.
     pub fn heap(len: usize) -> io::Result<Memory> {
         assert!(is_ring_len(len), "a ring's length is a power of two");
         Ok(Memory { bytes: bytes::Bytes::heap(len)?, kind: MemoryKind::Heap })
     }
 
-    /// Returns `len` bytes of the mapping `map`, from `offset` on; `None` if the mapping is
-    /// shorter, or if `len` is neither a power of two nor 0.
+    /// Returns `len` bytes of `map` from `offset` on; `None` if the mapping is shorter, or `len` is
+    /// neither a power of two nor 0.
     ///
     /// # Safety
     /// As long as the mapping lives,
     /// - the bytes can be read and written: the file is as long as the mapping, and its file system
-    ///   neither lacks space for them nor drops them (an access ends the process with SIGBUS else);
+    ///   neither lacks space for them nor drops them (otherwise an access ends the process with
+    ///   SIGBUS);
     /// - they are reached through this memory and its clones only.
     #[must_use]
     #[expect(unsafe_code, reason = "the caller knows what the file lies on, and who else has it")]
@@ -63,21 +63,18 @@ impl Memory {
         Some(Memory { bytes, kind: MemoryKind::Mapped })
     }
 
-    /// Returns how many bytes there are.
     #[doc(hidden)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns whether there are no bytes.
     #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns what the bytes lie on.
     #[doc(hidden)]
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
@@ -102,8 +99,8 @@ impl Memory {
         }
     }
 
-    /// Copies the little-endian words of `head`, then `body`, and zeros up to `len` bytes in all,
-    /// to the bytes from `position % len` on: a whole frame at once.
+    /// Copies a whole frame to the bytes from `position % len()` on: the little-endian words of
+    /// `head`, then `body`, and zeros up to `len` bytes.
     ///
     /// # Safety
     /// - `len` is no more than the memory's length; `head` and `body` leave less than 8 bytes of
@@ -132,7 +129,7 @@ impl Memory {
         unsafe { self.write(body_at + body.len() as u64, &[0; 8][..rest]) };
     }
 
-    /// Tells the processor that the `len` bytes from `position % len()` on will be written soon.
+    /// Hints that the `len` bytes from `position % len()` on are written soon.
     #[doc(hidden)]
     #[inline]
     pub fn fetch_ahead(&self, position: u64, len: usize) {
@@ -143,13 +140,12 @@ impl Memory {
         }
     }
 
-    /// Calls `read` with the `len` bytes from `position % len()` on, in two pieces where they
-    /// wrap (the second is empty where they do not).
+    /// Calls `read` with the `len` bytes from `position % len()` on, in two pieces if they wrap;
+    /// otherwise the second is empty.
     ///
     /// # Safety
     /// - `len` is no more than the memory's length.
-    /// - No thread writes the range during the call, and every earlier write to it happened
-    ///   before.
+    /// - No thread writes the range during the call, and every earlier write to it happened before.
     #[doc(hidden)]
     #[expect(unsafe_code, reason = "the ring's bytes have many owners, one per range")]
     pub unsafe fn read<R>(
@@ -164,8 +160,8 @@ impl Memory {
         unsafe { self.bytes.read([(offset, before_end), (0, len - before_end)], read) }
     }
 
-    /// Calls `fill` with the `len` bytes from `position % len()` on, zeroed, if they do not
-    /// wrap; `None` if they do.
+    /// Calls `fill` with the `len` bytes from `position % len()` on, zeroed; returns `None` if they
+    /// wrap.
     ///
     /// # Safety
     /// - `len` is no more than the memory's length.
@@ -216,7 +212,6 @@ mod bytes {
     use memmap2::{MmapMut, MmapRaw};
 
     use super::HEAD_BYTES;
-    use crate::prefetch;
 
     #[derive(Clone)]
     pub(super) struct Bytes {
@@ -255,15 +250,13 @@ mod bytes {
 
         #[inline]
         pub(super) fn fetch_ahead(&self, offset: usize) {
-            prefetch::will_touch(self.at(offset));
+            super::will_touch(self.at(offset));
         }
 
         fn at(&self, offset: usize) -> *mut u8 {
             self.base.as_ptr().wrapping_add(offset)
         }
 
-        /// Copies `from` to the bytes from `offset` on.
-        ///
         /// # Safety
         /// `[offset, offset + from.len())` lies in the memory and is the caller's alone.
         pub(super) unsafe fn write(&self, offset: usize, from: &[u8]) {
@@ -275,8 +268,7 @@ mod bytes {
             unsafe { self.at(offset).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         }
 
-        /// Copies the words of `head`, in little-endian order, and then `body` to the bytes from
-        /// `offset` on. What is left of the last word of the `len` bytes becomes zeros.
+        /// As [`Memory::place`], without wrapping.
         ///
         /// # Safety
         /// `[offset, offset + len)` lies in the memory, is the caller's alone, and is no shorter
@@ -296,8 +288,6 @@ mod bytes {
             to_body[..body.len()].copy_from_slice(body);
         }
 
-        /// Calls `read` with both pieces.
-        ///
         /// # Safety
         /// Both pieces, (offset, length), lie in the memory, and nobody writes them meanwhile.
         pub(super) unsafe fn read<R>(
@@ -315,8 +305,6 @@ mod bytes {
             read(&pieces.map(|piece| IoSlice::new(slice(piece))))
         }
 
-        /// Calls `fill` with the `len` bytes from `offset` on, zeroed.
-        ///
         /// # Safety
         /// `[offset, offset + len)` lies in the memory and is the caller's alone.
         #[expect(clippy::unnecessary_wraps, reason = "the model checker's form can fail")]
@@ -433,3 +421,20 @@ mod bytes {
         }
     }
 }
+
+/// Bytes of a cache line.
+pub const LINE_BYTES: usize = 64;
+
+/// Requests the line at any `address`, which is accessed soon.
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+#[inline(always)]
+#[expect(unsafe_code, reason = "the processor's hint has no safe form")]
+pub fn will_touch(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint accesses nothing; the processor drops it where the address is not mapped.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+/// Does nothing.
+#[cfg(not(all(target_arch = "x86_64", not(loom))))]
+pub fn will_touch(_address: *const u8) {}

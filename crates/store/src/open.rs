@@ -1,7 +1,7 @@
 //! How a folder becomes an open log: look, decide, lock, look again.
 //!
-//! Nothing is changed before a look has found either nothing at all or a log of a known format;
-//! the look is repeated under the lock, because another process may have been at work between.
+//! An open changes nothing before it has found nothing at all or a log of a known format. It looks
+//! again under the lock, because another process may have acted between.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,13 @@ use crate::segment::header::LogOf;
 use crate::segment::segment_file::LOG_AT;
 use crate::{Error, ErrorKind, Result, Uuid, check_codec};
 
-/// Tools beside a writer hold the lock for an instant to see whether there is one; trying this
-/// often, this long apart, outlasts them: 100 ms in all.
+/// Tools beside a writer hold the lock for an instant, less than these 100 ms in all.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
-/// How often an open looks for a meta file that the folder lists and that is not found.
+/// How often an open looks for a meta file that is only listed.
 const MOST_LOOKS: usize = 3;
 const SYNC_PARENT: &str = "sync the folder that holds the log's or the archive's";
 
-/// A log that is locked and whose state is known.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) folder: Folder,
@@ -38,8 +36,8 @@ pub(crate) struct Opened {
     pub(crate) meta: MetaFile,
 }
 
-/// The locks of a log that is open for writing. No thread of the store uses their descriptors, so
-/// that a forked child, which has no such threads, closes them with this value.
+/// The locks of an open log. No thread of the store uses their descriptors, so that a forked child
+/// closes them with this value.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: Box<dyn DiskFile>,
@@ -47,15 +45,13 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Frees the locks also for a child that has inherited the descriptors: to close these would
-    /// not be enough.
+    /// Frees the locks, also for a child that has inherited the descriptors; closing would not.
     pub(crate) fn unlock(self) {
         self.folder.unlock();
         let _ = self.file.unlock();
     }
 }
 
-/// Opens the log in `path`, or makes it.
 pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> Result<Opened> {
     let Place { path, is_there } = find(disk.as_ref(), path, options.open_mode)?;
     let (path, file_mode) = (path.as_path(), options.file_mode);
@@ -96,14 +92,14 @@ pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path, options: &FileOptions) -> R
     Ok(Opened { folder, lock, meta })
 }
 
-/// Refuses a new log whose segments would be too long, or too large for its limit.
+/// Refuses a new log whose files would be too long or exceed its limit.
 fn check_size_of_a_new_log(disk: &dyn Disk, path: &Path, options: &FileOptions) -> Result<()> {
     options.check_limit(options.new_segment_bytes())?;
     check_file_size(disk, path, LOG_AT + options.new_segment_bytes())
 }
 
-/// Looks at the folder before this process has the lock. Accepts a damaged state if there is a lock
-/// file: a writer may be in the middle of a save, and the look under the lock decides.
+/// Looks without the lock. Accepts a damaged state beside a lock file, because a writer may be
+/// saving.
 fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     match look(folder, options) {
         Ok(Some(meta)) => check_codec_of(folder, &meta, options),
@@ -116,8 +112,8 @@ fn look_before_the_lock(folder: &Folder, options: &FileOptions) -> Result<()> {
     }
 }
 
-/// Refuses a copy of a log in which a sync failed, also if its state was copied again: the segments
-/// may be the same files.
+/// Refuses a copy in which a sync failed, even if its state was copied again: the segments may be
+/// the same files.
 pub(crate) fn check_synced(folder: &Folder) -> Result<()> {
     if folder.open_if_there(META_UNSYNCED, Access::Read)?.is_none() {
         return Ok(());
@@ -128,14 +124,13 @@ pub(crate) fn check_synced(folder: &Folder) -> Result<()> {
     Err(error.with_advice(COPY_AGAIN))
 }
 
-/// Refuses a log with another codec than that of the options. Tools that only read have none.
 fn check_codec_of(folder: &Folder, meta: &Meta, options: &FileOptions) -> Result<()> {
     let checked = check_codec(meta.state.codec.as_ref(), options.codec.as_ref());
     checked.map_err(|error| error.at_path(folder.path()))
 }
 
-/// Finds a log that is there, for reading beside its writer. The state of one that has lost its
-/// meta file is rebuilt; the last part says so.
+/// Finds a log for reading beside its writer. The last part of the result is true for a rebuilt
+/// state.
 pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, State, bool)> {
     let options = FileOptions { open_mode: OpenMode::MustExist, ..FileOptions::default() };
     let Place { path, .. } = find(disk.as_ref(), path, options.open_mode)?;
@@ -150,14 +145,12 @@ pub(crate) fn find_log(disk: Arc<dyn Disk>, path: &Path) -> Result<(Folder, Stat
     Ok((folder, state, true))
 }
 
-/// Where a log's folder is, or is to be.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) is_there: bool,
 }
 
-/// Returns the absolute path of the folder in `path`, and whether it is there. Refuses a path where
-/// no folder is or can be made. Changes nothing.
+/// Finds the folder in `path`, or refuses a path where none can be.
 pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place> {
     if path.as_os_str().is_empty() {
         let text = "the folder's path is empty";
@@ -183,7 +176,7 @@ pub(crate) fn find(disk: &dyn Disk, path: &Path, mode: OpenMode) -> Result<Place
     Ok(Place { path, is_there: kind == Kind::Folder })
 }
 
-/// Opens the folder in `path`, or makes it; its name is durable then.
+/// Opens the folder in `path`, or makes it, with a durable name.
 ///
 /// # Errors
 /// As [`FileStore::open`](crate::FileStore::open), those of the folder.
@@ -197,7 +190,6 @@ pub fn find_or_make(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result
     Ok(folder)
 }
 
-/// Refuses a folder that could not be made.
 fn check_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
     if matches!(disk.kind(parent_of(path)), Ok(Kind::Folder)) {
         return Ok(());
@@ -206,8 +198,8 @@ fn check_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::NotFound, text).at_path(path))
 }
 
-/// Makes the folder at `path`, and its name durable. A parent that cannot be synced is refused
-/// before anything is made: power loss would take the log's folder, with all that it holds.
+/// Makes the folder at `path` with a durable name. First refuses a parent that cannot be synced:
+/// power loss would take the folder.
 pub(crate) fn make_folder(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> Result<Folder> {
     let parent = open_parent(disk, path).map_err(|error| {
         let what = "open the folder in which to make the log's or the archive's, to sync it then";
@@ -220,11 +212,9 @@ pub(crate) fn make_folder(disk: &Arc<dyn Disk>, path: &Path, file_mode: u32) -> 
     Ok(folder)
 }
 
-/// Makes the name of `folder` durable, whichever process made it: in the folder that holds it, and
-/// in the parent of its path. They differ if the path ends with a link or `..`.
-///
-/// Where this process may not read the parent, that is not its business: `make_folder` makes none
-/// there, so that who made this one has rights that this process lacks, and synced the name or not.
+/// Makes the name of `folder` durable, in the folder that holds it and in the parent of its path,
+/// which differ after a link or `..`. Ignores a parent that this process may not read: another user
+/// made the folder there, and synced its name or not.
 pub(crate) fn sync_parent(folder: &Folder) -> Result<()> {
     let path = folder.path();
     for parent in [open_parent(folder.shared_disk(), path).map(Some), folder.handle().parent()] {
@@ -257,7 +247,6 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// Reads the meta file. If there is none, also returns the names in the folder.
 fn find_meta(folder: &Folder) -> Result<(Option<Meta>, Vec<String>)> {
     for _ in 0..MOST_LOOKS {
         if let Some(meta) = meta::read(folder)? {
@@ -274,7 +263,7 @@ fn find_meta(folder: &Folder) -> Result<(Option<Meta>, Vec<String>)> {
     Err(folder.error("open the meta file", META, error))
 }
 
-/// Reads and judges; changes nothing. `None` where a log may be made.
+/// Reads and judges. Returns `None` where a log may be made.
 fn look(folder: &Folder, options: &FileOptions) -> Result<Option<Meta>> {
     let (found, names) = find_meta(folder)?;
     let Some(meta) = found else {
@@ -314,8 +303,7 @@ fn no_log(folder: &Folder) -> Error {
     Error::new(ErrorKind::NotFound, "the folder is empty; expected a log").at_path(folder.path())
 }
 
-/// Takes the lock of the file `lock`, and that of the folder, which holds also if the file is
-/// removed.
+/// Locks the file `lock` and the folder, whose lock holds even without the file.
 fn take_lock(folder: &Folder) -> Result<Lock> {
     let file = folder.open(LOCK, Access::WriteOrCreate)?;
     let lock = Lock { file, folder: folder.open_again()? };

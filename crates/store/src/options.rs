@@ -1,4 +1,4 @@
-//! What can be chosen about a log's files.
+//! Options of a log's files.
 
 use std::sync::Arc;
 
@@ -7,103 +7,82 @@ use crate::disk::DEFAULT_FILE_MODE;
 use crate::segment::segment_file::LOG_AT;
 use crate::{CodecId, Error, ErrorKind, Lsn, Result};
 
-/// Smallest buffer that a log can be opened with: 4 KiB.
+/// The smallest log buffer: 4 KiB.
 pub const MIN_BUFFER_BYTES: usize = 4 << 10;
-/// Largest buffer that a log can be opened with: 1 GiB.
+/// The largest log buffer: 1 GiB.
 pub const MAX_BUFFER_BYTES: usize = 1 << 30;
-/// Smallest segment that any store may have: 4 KiB (files start at 64 KiB).
+/// The smallest segment of any store: 4 KiB.
 pub const MIN_SEGMENT_BYTES: u64 = 4 << 10;
-/// Largest segment that a log may have: 1 TiB.
+/// The largest segment: 1 TiB.
 pub const MAX_SEGMENT_BYTES: u64 = 1 << 40;
-/// Bytes of log in a segment of a log that is made without saying: 64 MiB.
+/// Bytes of log in a segment by default: 64 MiB.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 64 << 20;
-/// Smallest segment that a log on files may have: 64 KiB.
+/// The smallest segment on files: 64 KiB.
 pub const MIN_FILE_BYTES: u64 = 64 << 10;
 
-/// Half of all LSNs are left for a log that begins there.
+/// Leaves half of all LSNs to the log.
 const MAX_FIRST_LSN: Lsn = Lsn::new(Lsn::LIMIT.as_u64() / 2);
-/// So many segments' files a limit has room for: the one that is written, the one that is ready, a
-/// spare, and one to go on while a truncation frees the oldest.
+/// A limit's files: the segment that is written, the one that is ready, a spare, and one to go on
+/// while a truncation frees the oldest.
 const MIN_FILES: u64 = 4;
-/// What this process needs of its own files.
 const OWNER_MODE: u32 = 0o600;
 
-/// What the log buffer lies on.
+/// The memory of the log buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferKind {
-    /// As [`Mapped`](BufferKind::Mapped) where that is possible, else as
-    /// [`Heap`](BufferKind::Heap).
+    /// [`Mapped`](BufferKind::Mapped) if possible, else [`Heap`](BufferKind::Heap).
     #[default]
     Auto,
-    /// The heap: what is only in the buffer dies with the process.
+    /// The heap: what only the buffer has dies with the process.
     Heap,
     /// A shared log buffer: a mapped file in a tmpfs, at `/dev/shm` on Linux. It outlives the
-    /// process, but not the operating system. An open returns `Unsupported` if there is no such
-    /// folder, and `NoSpace` if there is no room in it.
-    ///
-    /// The file takes the buffer's bytes of memory. A close removes it; a process that is killed
-    /// leaves it until the log is opened again. Where systemd-logind has its default
-    /// `RemoveIPC=yes`, the file goes when a regular user logs out: run as a system user.
+    /// process, but not the operating system. An open returns `Unsupported` without such a folder,
+    /// and `NoSpace` if it is full. It takes memory until a close, or after a kill until the next
+    /// open: see `docs/durability.md`, "The log buffer".
     Mapped,
 }
 
-/// Whether an open creates the log, and whether the log may exist before.
+/// Whether an open creates the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenMode {
-    /// Opens the log, or creates it and its folder if there is none. Does not create the folder's
-    /// parents: a disk that is not mounted must not yield an empty log.
+    /// Opens the log, or creates it and its folder, but not the folder's parents: a disk that is
+    /// not mounted must not yield an empty log.
     #[default]
     CreateIfMissing,
-    /// Creates the log. A log that exists is an error, `AlreadyExists`.
+    /// Creates the log, or returns `AlreadyExists`.
     CreateNew,
-    /// Opens a log that exists. A missing log is an error, `NotFound`.
+    /// Opens the log, or returns `NotFound`.
     MustExist,
 }
 
-/// Settings of a [`FileStore`](crate::FileStore); checked when it is opened.
+/// Settings of a [`FileStore`](crate::FileStore), checked at its open. `Options` documents them.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Bytes of log in a segment: a multiple of 4096 from 64 KiB to 1 TiB, fixed when the log is
-    /// made. Default `None`: 64 MiB for a log that is made, whatever it has for one that is
-    /// there. Space comes back segment by segment; below some MiB the making of segments shows.
+    /// Bytes of log in a segment. Default `None`: that of an existing log, or 64 MiB.
     pub segment_bytes: Option<u64>,
-    /// What the log buffer lies on. Default [`BufferKind::Auto`].
+    /// The memory of the log buffer.
     pub buffer: BufferKind,
-    /// Whether an open creates the log. Default [`OpenMode::CreateIfMissing`].
+    /// Whether an open creates the log.
     pub open_mode: OpenMode,
-    /// Released segments that are kept at least, to be used again: overwriting blocks syncs faster
-    /// than growing a file. Default 4. Where the log takes more between two truncations, about as
-    /// many are kept, up to four times the option. The folder never grows by all of this beyond
-    /// what the log took itself, one spare, and a file `reserve`, which keeps space for an open on
-    /// a full disk. On a file system that may not overwrite in place, none is kept.
+    /// The least number of released segments kept for reuse. Default 4. Apart from one spare and
+    /// the file `reserve` they take no new space.
     pub spare_segments: usize,
-    /// Whether space is written with zeros once, ahead of the tail, by a thread of the store, so
-    /// that commits touch no metadata of the file system. Default true. Turn it off where each
-    /// byte that is written costs, or where syncs cost little. Has no effect on a file system that
-    /// may not overwrite in place.
+    /// Whether a thread of the store zeroes files ahead of the tail. Default true.
     pub zero_fill: bool,
-    /// Permissions of the files that the log makes, on Unix; elsewhere it means nothing. The
-    /// owner's read and write bits (`0o600`) have to be among them, and nothing but the nine bits
-    /// for owner, group and others. The process's umask takes bits away as from any file. Default
-    /// [`DEFAULT_FILE_MODE`].
-    ///
-    /// A folder that the log makes gets the same, and the right to go through it for each that may
-    /// read: `0o700` by default. Files and folders that are there keep what they have. Whoever may
-    /// read the file `lock` can hold the log's lock, and whoever may read the others reads all
-    /// records: give rights to a group of readers, not to everybody.
+    /// Permissions of new files, on Unix: `0o600` and other bits up to `0o777`. Default
+    /// [`DEFAULT_FILE_MODE`]. Who may read `lock` can hold the log's lock: allow a group of
+    /// readers, not everybody.
     pub file_mode: u32,
-    /// Gets each segment that `Wal::truncate_before` releases,
-    /// before the log loses it. Default `None`.
+    /// Gets each segment that `Wal::truncate_before` releases. Default `None`.
     pub on_release: Option<Arc<dyn OnRelease>>,
-    /// The bytes that the files of segments may take, spares among them. A log that needs more gets
-    /// `NoSpace` as on a full disk, until a truncation frees segments. An open may take more. At
-    /// least four segments' files. Default `None`: no limit.
+    /// The bytes that the files of segments and spares may take: at least four files. Default
+    /// `None`.
     pub max_bytes: Option<u64>,
-    /// The least LSN of a new log, rounded up to the start of a segment. Default 0.
+    /// The least LSN of a new log. Default 0.
     pub first_lsn: Lsn,
-    /// The codec of the records. A log that exists must have the same. Default `None`.
+    /// The codec of the records. Default `None`.
     pub codec: Option<CodecId>,
 }
 
@@ -131,7 +110,6 @@ impl FileOptions {
         FileOptions::default()
     }
 
-    /// Checks every value; no segment may be smaller than `at_least`.
     pub(crate) fn validate(&self, at_least: u64) -> Result<()> {
         if self.file_mode & OWNER_MODE != OWNER_MODE || self.file_mode > 0o777 {
             let text = format!(
@@ -149,7 +127,6 @@ impl FileOptions {
         Ok(())
     }
 
-    /// Checks the limit of a log with segments of `segment_bytes`.
     pub(crate) fn check_limit(&self, segment_bytes: u64) -> Result<()> {
         let least = (LOG_AT + segment_bytes).saturating_mul(MIN_FILES);
         match self.max_bytes {
@@ -161,21 +138,19 @@ impl FileOptions {
         }
     }
 
-    /// Returns the bytes of log in a segment of a log that is created.
     pub(crate) fn new_segment_bytes(&self) -> u64 {
         self.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES)
     }
 
-    /// Returns the LSN where a log that is created begins, which is the start of a segment.
     pub(crate) fn begin(&self) -> Lsn {
         self.first_lsn.segment_start_at_or_above(self.new_segment_bytes())
     }
 }
 
-/// Checks a segment size, in bytes, against the bounds that every store shares.
+/// Checks a segment size in bytes.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] names the value and the rule that it breaks.
+/// [`ErrorKind::InvalidArgument`].
 pub fn check_segment_bytes(segment_bytes: u64, at_least: u64) -> Result<()> {
     let fits = (at_least..=MAX_SEGMENT_BYTES).contains(&segment_bytes);
     if segment_bytes.is_multiple_of(4096) && fits {

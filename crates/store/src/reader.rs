@@ -1,42 +1,38 @@
-//! Reading a log beside the process that writes it.
+//! Reading a log, also beside its writer.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::buffer_file;
-use crate::disk::OsDisk;
-use crate::disk::{Access, Disk, DiskFile, guarded};
+use crate::disk::{Access, Disk, DiskFile, OsDisk, guarded};
 use crate::folder::{Folder, LOCK, segment_name};
-use crate::meta::rebuilt;
-use crate::meta::{self, Meta};
-use crate::open;
-use crate::segment::list::{check_header, listed};
+use crate::meta::{self, Meta, rebuilt};
+use crate::segment::header::{check_header, listed};
 use crate::segment::segment_file::SegmentFile;
-use crate::{Error, ErrorKind, Lsn, Result, Uuid};
-use crate::{ReadStore, Segment, State};
+use crate::{Error, ErrorKind, Lsn, Result, Segment, State, Uuid, buffer_file, open};
 
-/// Where a log's buffer lies.
+/// Where a log's buffer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferPlace {
-    /// Nowhere: the log was closed.
+    /// Nowhere, because the log was closed.
     None,
-    /// On the heap of the process that writes the log.
+    /// On the heap of the writer.
     Heap,
-    /// On the heap, too. This file in a tmpfs notes how far the log is durable.
+    /// On the heap, with durable marks in this file in a tmpfs.
     Marks(PathBuf),
-    /// In this file in a tmpfs, a shared log buffer: an append survives the death of the process.
+    /// In this file in a tmpfs: a shared log buffer.
     Memory(PathBuf),
-    /// Nowhere: the file that the meta file names is gone, or belongs to a log in another folder,
-    /// of which this one is a copy.
+    /// Nowhere: the file is gone, or belongs to the folder of which this one is a copy.
     Gone,
 }
 
-/// A log in a folder, for reading only: takes no lock that a writer would notice, never writes,
-/// and reads of the log buffer only its mark of what is durable.
+/// A log in a folder, for reading only. Takes no lock that a writer notices, and reads only the
+/// marks of the log buffer. `Inspector` documents its calls, which can also return
+/// `PermissionDenied`, `NoFiles` and `Io`.
 ///
-/// Each call looks at the folder anew, because a writer may be at work in it. A segment that is
-/// freed while it is read gives other bytes, which no checksum of its records matches.
+/// Each call looks at the folder anew. A segment that is freed during a read gives other bytes,
+/// which the records' checksums do not match.
 #[derive(Debug)]
 pub struct FileReader {
     folder: Folder,
@@ -46,20 +42,16 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// Finds the log in the folder `path`. If its meta file is missing, or has no copy that
-    /// validates, the headers of the segments give the state: see
-    /// [`has_rebuilt_state`](FileReader::has_rebuilt_state).
+    /// Finds the log in the folder `path`.
     ///
     /// # Errors
-    /// `InvalidArgument` if the path is empty, `NotFound` if there is nothing, `Foreign` if
-    /// there is something else, `Unsupported` if a later version of Palisade wrote it, `Corrupt`
-    /// if neither copy of the state nor any segment's header validates, `PermissionDenied`,
-    /// `NoFiles` and `Io`.
+    /// `InvalidArgument`, `NotFound`, `Foreign`, `Unsupported`. `Corrupt`: no copy of the state and
+    /// no segment's header is valid.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
 
-    /// Finds the log as [`open`](FileReader::open) does, on another disk.
+    /// As [`open`](FileReader::open), on another disk.
     ///
     /// # Errors
     /// As [`open`](FileReader::open).
@@ -69,37 +61,32 @@ impl FileReader {
         Ok(FileReader { folder, uuid, segment_bytes, is_rebuilt })
     }
 
-    /// Returns whether the state comes from the segments' headers, because the meta file is missing
-    /// or has no copy that validates. Such a state has the start of the lowest segment as its head,
-    /// no checkpoint and no clean end. [`FileStore::open`](crate::FileStore::open) refuses such a
-    /// log.
+    /// Returns whether the state was rebuilt from the segments' headers.
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.is_rebuilt
     }
 
-    /// Returns whether one of the two copies of the state in the meta file does not validate or
-    /// cannot be read.
+    /// Returns whether a copy of the state is invalid or unreadable.
     ///
     /// # Errors
-    /// `PermissionDenied`, `NoFiles`, `Io`: the file cannot be opened.
+    /// As at [`FileReader`].
     pub fn has_damaged_copy(&self) -> Result<bool> {
         meta::has_damaged_copy(&self.folder)
     }
 
-    /// Refuses a copy of a log that an open could not sync. Opens refuse it, too.
+    /// Refuses a copy of a log that an open could not sync.
     ///
     /// # Errors
-    /// `Foreign`: it is such a copy. `PermissionDenied`, `NoFiles`, `Io`.
+    /// `Foreign`: it is one.
     pub fn check_synced(&self) -> Result<()> {
         open::check_synced(&self.folder)
     }
 
-    /// Returns whether a process has the log open for writing right now.
+    /// Returns whether a process has the log open for writing.
     ///
     /// # Errors
-    /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `PermissionDenied`, `NoFiles`,
-    /// `Io`.
+    /// `Foreign`.
     pub fn has_writer(&self) -> Result<bool> {
         let locked = self.lock_out_writers().map(drop);
         // The locks go back at once: that of the file with the file.
@@ -110,8 +97,8 @@ impl FileReader {
         }
     }
 
-    /// Takes the locks of the log, shared; that of its folder as long as this reader exists. `None`
-    /// where it has no lock file, which an open would make.
+    /// Takes the log's locks, shared; that of the folder until the reader's drop. Returns `None`
+    /// without a lock file.
     ///
     /// # Errors
     /// `Locked`: a process writes the log. As [`has_writer`](FileReader::has_writer).
@@ -127,8 +114,8 @@ impl FileReader {
         }
     }
 
-    /// Refuses a log that was written to since its `state` was read. Without a lock file nothing
-    /// has kept a writer out.
+    /// Refuses a log that was written to since its `state` was read: without a lock file nothing
+    /// kept writers out.
     ///
     /// # Errors
     /// As [`lock_out_writers`](FileReader::lock_out_writers).
@@ -144,12 +131,10 @@ impl FileReader {
         Error::new(ErrorKind::Locked, text).at_path(self.folder.path())
     }
 
-    /// Returns where the log buffer lies.
+    /// Returns where the log buffer is.
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`, `Corrupt`: the meta file, which alone names the log buffer, is
-    /// missing, or has no copy that validates. `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`:
-    /// it cannot be read.
+    /// `NotFound`, `Foreign`, `Corrupt`, `Unsupported`.
     pub fn buffer(&self) -> Result<BufferPlace> {
         let meta = self.meta()?;
         if meta.state.clean {
@@ -167,8 +152,7 @@ impl FileReader {
         Ok(if buffer.has_ring { BufferPlace::Memory(path) } else { BufferPlace::Marks(path) })
     }
 
-    /// Returns the greatest LSN that the marks of the log's buffer note; 0 without a buffer or a
-    /// meta file that names one.
+    /// Returns the greatest LSN in the buffer's marks, or 0.
     ///
     /// # Errors
     /// As [`buffer`](FileReader::buffer).
@@ -189,7 +173,7 @@ impl FileReader {
         &self.folder
     }
 
-    /// Returns what the meta file says.
+    /// Reads the meta file.
     ///
     /// # Errors
     /// As [`buffer`](FileReader::buffer).
@@ -254,5 +238,59 @@ impl ReadStore for FileReader {
 
     fn segment_place(&self, number: u64) -> String {
         self.folder.path().join(segment_name(number)).display().to_string()
+    }
+}
+
+/// The reading half of a store, for recovery's analysis and for tools beside a writer.
+pub trait ReadStore: Send + Sync + fmt::Debug + 'static {
+    /// Returns the last saved state.
+    ///
+    /// # Errors
+    /// `Io`, `Unsupported`, `Corrupt`.
+    fn state(&self) -> Result<State>;
+
+    /// Returns all segments, ascending.
+    ///
+    /// # Errors
+    /// `Io`. A bad header is no error: recovery decides about it.
+    fn segments(&self) -> Result<Vec<Segment>>;
+
+    /// Returns the numbers of all segments, ascending, and the segments from number `from` on: the
+    /// open of a closed log reads no other headers.
+    ///
+    /// # Errors
+    /// As [`segments`](ReadStore::segments).
+    fn segments_from(&self, from: u64) -> Result<(Vec<u64>, Vec<Segment>)> {
+        let mut segments = self.segments()?;
+        let numbers = segments.iter().map(|segment| segment.number).collect();
+        segments.retain(|segment| segment.number >= from);
+        Ok((numbers, segments))
+    }
+
+    /// Reads log bytes from `at` on, up to the end of `into`, the segment or its file, and returns
+    /// how many: 0 without a file.
+    ///
+    /// # Errors
+    /// `Io`, which is never reported as an end.
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize>;
+
+    /// Returns the epoch and durable LSN in the mark of an earlier process run's log buffer, if it
+    /// is readable.
+    fn noted_durable(&self) -> Option<(u64, Lsn)> {
+        None
+    }
+
+    /// Returns where the log is, for error texts.
+    fn place(&self) -> String;
+
+    /// Returns where segment `number` is, for error texts. Default: the log's place.
+    fn segment_place(&self, number: u64) -> String {
+        let _ = number;
+        self.place()
+    }
+
+    /// Returns advice on damage, if it differs from that for a log.
+    fn advice_on_damage(&self) -> Option<&'static str> {
+        None
     }
 }

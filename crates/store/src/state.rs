@@ -1,11 +1,10 @@
-//! What a store keeps of a log: its state, the headers of its segments, and what they are made of.
+//! What a store keeps of a log.
 
 use std::fmt;
 
 use crate::{CodecId, Error, ErrorKind, Lsn, Result};
 
-/// The identity of a log: 128 random bits, drawn once when it is created. To store it, keep the
-/// bytes: its text cannot be parsed back.
+/// The identity of a log: 128 random bits. Store the bytes, because the text cannot be parsed back.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -27,84 +26,77 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// What a store keeps about the log as a whole, replaced atomically and durably.
+/// What a store keeps of the log as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The identity of the log.
+    /// The log's identity.
     pub uuid: Uuid,
-    /// Bytes of log in a segment; fixed when the log is created.
+    /// Bytes of log in a segment.
     pub segment_bytes: u64,
-    /// Bytes of the log buffer of the running epoch.
+    /// Bytes of the running epoch's log buffer.
     pub buffer_bytes: u64,
-    /// The running epoch, 0 before the first.
+    /// The running epoch; 0 before the first.
     pub epoch: u64,
-    /// Where the running epoch begins: the start of its first segment.
+    /// Where it begins.
     pub epoch_base: Lsn,
-    /// The running epoch's random salt.
+    /// Its salt.
     #[doc(hidden)]
     pub epoch_salt: u64,
     /// Everything below was truncated.
     pub head: Lsn,
-    /// The greatest LSN that was given to `checkpoint`.
+    /// The greatest LSN of a `checkpoint`.
     pub checkpoint: Lsn,
-    /// If `clean`, where the log ended. Otherwise everything below was durable once: the last
-    /// process run that closed the log or dropped its last handle saved it.
+    /// If `clean`, the log's end. Otherwise all below was durable at the last close or drop.
     pub clean_end: Lsn,
-    /// Whether the log was closed cleanly and not opened for writing since.
+    /// Whether the log was closed, and not opened for writing since.
     pub clean: bool,
-    /// The epochs of a log that was closed, ascending: those with records at or above the head, and
-    /// the running one last, which ends at `clean_end`. An open believes it only where `clean` is
-    /// set. Empty where nobody knows them: an open reads the headers of all segments then.
+    /// If `clean`, the epochs with records at or above the head, ascending, and the running one
+    /// last, up to `clean_end`. If it is empty, an open reads the headers of all segments.
     #[doc(hidden)]
     pub epochs: Vec<EpochExtent>,
-    /// The codec of the records; fixed when the log is created.
+    /// The records' codec.
     pub codec: Option<CodecId>,
-    /// The cursors, ascending by name, at most 64.
+    /// At most 64, ascending by name.
     pub cursors: Vec<SavedCursor>,
-    /// The bases of epochs that may have stayed empty, and the head if it is the base of an epoch:
-    /// in the order in which they were noted, at most 16.
+    /// The bases of epochs that may be empty, and the head if it is a base, at most 16.
     #[doc(hidden)]
     pub bases: Vec<EpochBase>,
 }
 
-/// Where an epoch began, and where the one before ended: between the two there is no record.
-///
-/// An open forgets an epoch without records. Its base stays a position at which a reader may begin,
-/// as long as the epoch before ends where it did.
+/// An epoch's base and the end of the epoch before; no record lies between. An open forgets an
+/// epoch without records, but a reader may still begin at its base while that end stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochBase {
-    /// The exclusive end of the epoch before.
+    /// Exclusive end of the epoch before.
     pub end_before: Lsn,
     /// The base.
     pub base: Lsn,
 }
 
-/// The bases that a state can have, those of the running epoch and of the head among them. So a
-/// base is remembered over 14 later epochs without records; then the oldest is forgotten.
+/// The most bases of a state. Those of the running epoch and the head are among them, so a base is
+/// remembered over 14 later epochs without records.
 pub const MAX_BASES: usize = 16;
 
 impl State {
-    /// Returns the floor that the state alone proves: everything below was durable once.
+    /// Returns the floor that the state alone proves.
     #[doc(hidden)]
     pub fn floor(&self) -> Lsn {
         self.head.max(self.checkpoint).max(self.clean_end).max(self.epoch_base)
     }
 
-    /// Returns the highest position of a cursor, or 0. It may be truncated by now, but everything
-    /// below it was durable once.
+    /// Returns the highest position of a cursor, or 0. It was durable, and may be truncated.
     #[doc(hidden)]
     pub fn highest_cursor(&self) -> Lsn {
         self.cursors.iter().map(|cursor| cursor.position).fold(Lsn::ZERO, Lsn::max)
     }
 
-    /// Returns where the epoch before the head ended, if the head is the base of an epoch.
+    /// Returns the end of the epoch before the head, if the head is a base.
     #[must_use]
     pub fn end_before_head(&self) -> Lsn {
         let at_head = self.bases.iter().find(|known| known.base == self.head);
         at_head.map_or(self.head, |known| known.end_before)
     }
 
-    /// Notes the base of an epoch, which may stay empty, or is the head.
     #[doc(hidden)]
     pub fn note_base(&mut self, end_before: Lsn, base: Lsn) {
         if base <= end_before {
@@ -122,69 +114,68 @@ impl State {
     }
 }
 
-/// The cursors that a log can have.
+/// The most cursors of a log.
 pub const MAX_CURSORS: usize = 64;
 
-/// The bytes that the name of a cursor can have.
+/// The most bytes in a cursor's name.
 pub const MAX_CURSOR_NAME_BYTES: usize = 32;
 
-/// How far a named reader has come, as the state keeps it.
+/// A saved cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedCursor {
-    /// 1 to 32 bytes, none of which is zero.
+    /// 1 to 32 bytes without zeros.
     pub name: String,
-    /// The records below were processed. It was durable, and at most the end of an epoch: it is
-    /// never the base of an epoch that follows another one.
+    /// The records below were processed. It was durable, and never the base of an epoch after
+    /// another one, but that one's end.
     pub position: Lsn,
-    /// A truncation of the prefix keeps the log from `position` on if the cursor lags at most this
-    /// many bytes. With 0 the cursor keeps nothing.
+    /// The greatest lag with which the cursor keeps the log from `position` on. With 0 it keeps
+    /// nothing.
     pub max_lag: u64,
 }
 
 impl SavedCursor {
-    /// Returns whether the name is one that a cursor can have.
+    /// Returns whether the name is valid.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let bytes = self.name.as_bytes();
         (1..=MAX_CURSOR_NAME_BYTES).contains(&bytes.len()) && !bytes.contains(&0)
     }
 
-    /// Returns whether the cursor keeps the log if it lags `lag` bytes.
-    /// `Inspector::cursors` returns the lag.
+    /// Returns whether the cursor keeps the log at this lag.
     #[must_use]
     pub fn keeps(&self, lag: u64) -> bool {
         self.max_lag > 0 && lag <= self.max_lag
     }
 }
 
-/// Where the records of one epoch lie, and what its frames' checksums begin with.
+/// Where an epoch's records lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochExtent {
-    /// The epoch's number.
+    /// Its number.
     pub number: u64,
-    /// The epoch's random salt.
+    /// Its salt.
     pub salt: u64,
-    /// Where the epoch begins: the start of its first segment.
+    /// Where it begins.
     pub base: Lsn,
     /// Exclusive end of its records.
     pub end: Lsn,
 }
 
-/// The files that a store has for a log's segments.
+/// The files of a log's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilesTaken {
-    /// Files of segments, those that are prepared among them.
+    /// Segments, also prepared ones.
     pub segments: u64,
-    /// Files that are ready to become segments.
+    /// Files that can become segments.
     pub spares: u64,
-    /// The bytes of one of these files at its full length.
+    /// Bytes of a file at full length.
     pub file_bytes: u64,
-    /// The bytes that all may take.
+    /// Bytes that all may take.
     pub limit: Option<u64>,
 }
 
 impl FilesTaken {
-    /// Refuses `more` files if they would pass the limit.
+    /// Refuses `more` files beyond the limit.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -204,52 +195,51 @@ impl FilesTaken {
     }
 }
 
-/// Where an epoch's first segment says that the epoch before it ended.
+/// The epoch before, named by an epoch's first segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
-    /// The number of the epoch before, 0 if there was none.
+    /// Its number, or 0.
     pub epoch: u64,
-    /// Exclusive end of that epoch: from here to the new epoch's base there are no records.
+    /// Its exclusive end. From here to the new base there are no records.
     pub end: Lsn,
 }
 
-/// What a segment's header says.
+/// What a segment's header stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The segment's number: its base divided by the segment size.
+    /// Its base divided by the segment size.
     pub number: u64,
-    /// The LSN of the segment's first byte.
+    /// The LSN of its first byte.
     pub base: Lsn,
-    /// The epoch that the segment belongs to.
+    /// Its epoch.
     pub epoch: u64,
-    /// The epoch's random salt.
+    /// The epoch's salt.
     #[doc(hidden)]
     pub salt: u64,
-    /// Present in an epoch's first segment only.
+    /// In an epoch's first segment only.
     pub predecessor: Option<Predecessor>,
 }
 
-/// A segment that is present in the store under its number.
+/// A segment in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The number that the segment is kept under.
+    /// The number in its name.
     pub number: u64,
-    /// Its header, or why there is none.
+    /// Its header, or why it has none.
     pub header: std::result::Result<SegmentHeader, BadHeader>,
 }
 
 /// Why a segment has no header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadHeader {
-    /// It does not validate; the text says what is wrong with it.
+    /// It does not validate, for this reason.
     Damaged(String),
-    /// The medium cannot read it; the text has the cause. An open is refused if it needs the
-    /// header. Tools treat the header as damaged.
+    /// It cannot be read, for this reason. An open that needs it fails; tools take it for damaged.
     Unreadable(String),
 }
 
 impl BadHeader {
-    /// Returns the kind of the error of a call that needs the header.
+    /// Returns the kind of error if a call needs the header.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -267,20 +257,20 @@ impl fmt::Display for BadHeader {
     }
 }
 
-/// A new epoch, which begins in a new segment.
+/// A new epoch, which begins a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Greater than the number of every epoch before.
+    /// Greater than all before.
     pub number: u64,
-    /// 64 random bits that make this epoch's checksums differ from every other's.
+    /// 64 random bits that make its checksums unlike all others.
     pub salt: u64,
-    /// Where the epoch begins: a segment start.
+    /// A segment start.
     pub base: Lsn,
-    /// The epoch before, and its end.
+    /// The epoch before.
     pub predecessor: Predecessor,
 }
 
-/// Appends log bytes to the vector: those from the first LSN on, at most up to the second, a
-/// segment end or the end of the log. Returns where they end. The bytes of a segment count only
-/// once all of them were returned: an error can be about bytes that an earlier call returned.
+/// Appends log bytes to the vector, from the first LSN up to the second, a segment end or the log's
+/// end at most, and returns where they end. A segment's bytes count only after all were returned:
+/// an error can concern those of an earlier call.
 pub type TailSource<'a> = dyn FnMut(Lsn, Lsn, &mut Vec<u8>) -> Result<Lsn> + 'a;

@@ -1,5 +1,4 @@
-//! A disk in memory that tests of this crate and of `palisade-core` fill up, and whose calls they
-//! count.
+//! A disk in memory whose space tests control and whose calls they count.
 
 #![allow(clippy::missing_panics_doc, reason = "a test ends where its disk does not obey")]
 
@@ -13,10 +12,8 @@ use crate::sim::{Call, CallKind, Calls, FaultDisk, SimDisk, Target};
 use crate::sync::Mutex;
 use crate::{FileOptions, FileStore};
 
-/// EMFILE.
 #[cfg(unix)]
 const NO_DESCRIPTOR: i32 = 24;
-/// ERROR_TOO_MANY_OPEN_FILES.
 #[cfg(windows)]
 const NO_DESCRIPTOR: i32 = 4;
 
@@ -24,13 +21,11 @@ const FOLDER: &str = "/log";
 
 #[derive(Debug, Default)]
 struct Controls {
-    /// No file may grow.
     is_full: bool,
-    /// A file that is removed makes space.
     frees_by_removal: bool,
     syncs: usize,
     awaited_syncs: usize,
-    /// So many opens are left before one that lacks a descriptor; the ones behind it do not.
+    /// Only the open after so many lacks a descriptor.
     opens_before_a_lack: Option<u64>,
 }
 
@@ -62,7 +57,7 @@ impl Controls {
     }
 }
 
-/// A disk under control, with the log in `/log`. Clones share it.
+/// A disk with the log in `/log`. Clones share it.
 #[derive(Clone, Debug)]
 pub struct TestDisk {
     below: Arc<dyn Disk>,
@@ -82,7 +77,6 @@ impl TestDisk {
         TestDisk::over(Arc::new(MemDisk::new()))
     }
 
-    /// Makes a disk on which the store starts no thread.
     #[must_use]
     pub fn without_threads() -> TestDisk {
         TestDisk::over(Arc::new(MemDisk::new().without_threads()))
@@ -92,7 +86,7 @@ impl TestDisk {
         TestDisk::over(SimDisk::new(1).copy_on_write().as_disk())
     }
 
-    /// Returns the same disk with other counts, and free again.
+    /// Returns the same disk with new controls.
     pub fn again(&self) -> TestDisk {
         TestDisk::over(Arc::clone(&self.below))
     }
@@ -121,18 +115,18 @@ impl TestDisk {
         FileStore::open_on_any(Arc::new(self.faults.clone()), Path::new(folder), options)
     }
 
-    /// Sets whether the disk is full. On a full disk no file may grow, whatever is removed.
+    /// Sets whether no file may grow, even after a removal.
     pub fn fill(&self, full: bool) {
         let mut controls = self.controls.lock();
         (controls.is_full, controls.frees_by_removal) = (full, false);
     }
 
-    /// Lets a removed file make space from now on, until the disk is filled again.
+    /// Lets the next removal make space.
     pub fn free_by_removal(&self) {
         self.controls.lock().frees_by_removal = true;
     }
 
-    /// Makes all `calls` fail for lack of a descriptor, until another watch is set.
+    /// Makes all `calls` lack a descriptor, until the next watch.
     pub fn lack_descriptors_at(&self, calls: Calls) {
         self.faults.watch(move |call| match (call.kind, call.target) {
             met if met == calls => Err(io::Error::from_raw_os_error(NO_DESCRIPTOR)),
@@ -140,12 +134,11 @@ impl TestDisk {
         });
     }
 
-    /// Makes the open behind the next `opens` ones fail for lack of a descriptor, and no other.
+    /// Makes only the open after the next `opens` lack a descriptor.
     pub fn lack_a_descriptor_after(&self, opens: u64) {
         self.controls.lock().opens_before_a_lack = Some(opens);
     }
 
-    /// Returns whether the open has come that `lack_a_descriptor_after` set.
     pub fn has_lacked_a_descriptor(&self) -> bool {
         self.controls.lock().opens_before_a_lack.is_none()
     }
@@ -154,7 +147,7 @@ impl TestDisk {
         self.controls.lock().syncs
     }
 
-    /// Returns how many syncs a thread other than the preparer has waited for.
+    /// Counts the syncs of other threads than the preparer.
     pub fn awaited_syncs(&self) -> usize {
         self.controls.lock().awaited_syncs
     }
@@ -171,22 +164,18 @@ impl TestDisk {
         self.below.open_folder(Path::new(path), 0o600).unwrap()
     }
 
-    /// Returns the names in the log's folder.
     pub fn names(&self) -> Vec<String> {
         self.folder(FOLDER).list().unwrap()
     }
 
-    /// Returns the names of the log buffers in memory.
     pub fn buffers(&self) -> Vec<String> {
         self.below.memory_folder().unwrap().unwrap().1.list().unwrap()
     }
 
-    /// Opens the file `name` in the log's folder.
     pub fn file(&self, name: &str) -> Option<Box<dyn DiskFile>> {
         self.folder(FOLDER).open(name, Access::Read).ok()
     }
 
-    /// Returns the length of the file `name`, or 0 if there is none.
     pub fn len(&self, name: &str) -> u64 {
         self.file(name).map_or(0, |file| file.len().unwrap())
     }
@@ -195,7 +184,6 @@ impl TestDisk {
         self.file(name).is_some()
     }
 
-    /// Returns the bytes of the file `name`, or none if there is no such file.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let mut bytes = vec![0; self.len(name) as usize];
         if let Some(file) = self.file(name) {
@@ -213,7 +201,6 @@ impl TestDisk {
         self.folder(FOLDER).remove(name).unwrap();
     }
 
-    /// Returns the names of the spares in the log's folder, whole or not.
     pub fn spares(&self) -> Vec<String> {
         self.names().into_iter().filter(|name| name.starts_with("spare-")).collect()
     }

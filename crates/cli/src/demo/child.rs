@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use palisade::{Lsn, OpenMode, Wal};
+use palisade::{Lsn, OpenMode, Options, Wal};
 
 use super::content::{Origin, number};
-use crate::args::{ChildArgs, Promise, log_options};
+use crate::args::{ChildArgs, Promise};
 use crate::exit::Failure;
 
 /// Bytes of a report.
@@ -44,11 +44,11 @@ impl Ack {
 /// Writes until it is killed. Ends earlier only if the log fails, a thread cannot be started, or a
 /// report cannot be written, for example because the pipe is closed.
 pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
-    let wal =
-        log_options(None, args.buffer_bytes).open_mode(OpenMode::MustExist).open(&args.dir)?;
+    let options = Options::new().buffer_bytes(args.load.buffer_bytes);
+    let wal = options.open_mode(OpenMode::MustExist).open(&args.dir)?;
     let args = Arc::new(args.clone());
     let (failed, failures) = mpsc::channel();
-    for thread in 0..args.threads {
+    for thread in 0..args.load.threads {
         let (wal, args, failed) = (wal.clone(), Arc::clone(&args), failed.clone());
         let work = move || {
             let Err(failure) = write(&wal, &args, thread);
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
             let _ = failed.send(failure);
         };
         let started = thread::Builder::new().spawn(work);
-        started.map_err(|source| Failure::io("could not start a writing thread", source))?;
+        started.map_err(Failure::io("start a writing thread"))?;
     }
     // `recv` returns an error only if no sender is left: all threads have panicked.
     drop(failed);
@@ -65,15 +65,15 @@ pub(crate) fn run(args: &ChildArgs) -> Result<Infallible, Failure> {
 }
 
 fn write(wal: &Wal, args: &ChildArgs, thread: u32) -> Result<Infallible, Failure> {
-    let mut record = vec![0; args.record_bytes];
+    let mut record = vec![0; args.load.record_bytes];
     let (mut seq, mut acks) = (0, Vec::new());
-    let acks_per_write = match args.promise {
+    let acks_per_write = match args.load.promise {
         Promise::Commit => 1,
         Promise::Append => APPENDS_PER_WRITE,
     };
     loop {
         Origin { seed: args.seed, thread, seq }.fill(&mut record);
-        let lsn = match args.promise {
+        let lsn = match args.load.promise {
             Promise::Commit => wal.commit(&record)?,
             Promise::Append => wal.append(&record)?.lsn(),
         };

@@ -35,7 +35,8 @@ impl Origin {
         record[4..8].copy_from_slice(&self.thread.to_le_bytes());
         record[8..16].copy_from_slice(&self.seq.to_le_bytes());
         record[16..24].copy_from_slice(&self.seed.to_le_bytes());
-        let mut stream = self.stream();
+        let place = mix(mix(u64::from(self.thread)) ^ self.seq);
+        let mut stream = SplitMix(mix(self.seed ^ place));
         for piece in record[HEADER_BYTES..].chunks_mut(8) {
             piece.copy_from_slice(&stream.next().to_le_bytes()[..piece.len()]);
         }
@@ -44,23 +45,15 @@ impl Origin {
     /// Returns the origin that `record` names, if each byte of the record is what that origin would
     /// have written.
     pub(crate) fn of(record: &[u8]) -> Option<Origin> {
-        let (header, body) = record.split_first_chunk::<HEADER_BYTES>()?;
+        let header = record.first_chunk::<HEADER_BYTES>()?;
         let origin = Origin {
             seed: number(&header[16..24]),
             thread: number(&header[4..8]) as u32,
             seq: number(&header[8..16]),
         };
-        if number(&header[..4]) != u64::from(MAGIC) {
-            return None;
-        }
-        let mut stream = origin.stream();
-        let matches = |piece: &[u8]| stream.next().to_le_bytes()[..piece.len()] == *piece;
-        body.chunks(8).all(matches).then_some(origin)
-    }
-
-    fn stream(self) -> SplitMix {
-        let place = mix(mix(u64::from(self.thread)) ^ self.seq);
-        SplitMix(mix(self.seed ^ place))
+        let mut expected = vec![0; record.len()];
+        origin.fill(&mut expected);
+        (record == expected).then_some(origin)
     }
 }
 

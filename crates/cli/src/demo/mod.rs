@@ -5,13 +5,10 @@
 //! 2. The parent notes the reports and kills the process (`process`).
 //! 3. The parent opens the log and compares every record with the reports (`content`, `check`).
 //! 4. The next round continues with the same log.
-//!
-//! `fill` is another demonstration: a full disk.
 
 mod check;
 pub(crate) mod child;
 pub(crate) mod content;
-pub(crate) mod fill;
 mod process;
 
 use std::collections::hash_map::RandomState;
@@ -22,17 +19,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use palisade::{ErrorKind, OpenMode, Options, RecoveryReport, Wal};
-use serde::Serialize;
-use serde_json::json;
 
 use self::check::{Check, Round};
-use crate::args::{DemoArgs, Promise, log_options};
+use crate::args::{DemoArgs, DemoLoad, Promise};
 use crate::exit::Failure;
-use crate::json;
-use crate::progress::measuring;
-use crate::units::{time, us};
+use crate::units::{text_of, us};
 
 /// The most violations that an error text names.
 const NAMED_VIOLATIONS: usize = 16;
@@ -46,8 +38,7 @@ const NAMED_VIOLATIONS: usize = 16;
 /// log failed. `OutputClosed`: the output was closed.
 pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<(), Failure> {
     let dir = folder(args.dir.as_deref())?;
-    let bar = measuring((args.seconds * args.rounds).as_millis() as u64);
-    let outcome = Demo { args, dir: &dir, seed: random(), rounds: Vec::new(), bar }.run(out);
+    let outcome = Demo { args, dir: &dir, seed: random(), rounds: Vec::new() }.run(out);
     match outcome {
         Err(Failure::Check(text)) => {
             Err(Failure::Check(format!("{text}\nthe log stays in {}", dir.display())))
@@ -67,7 +58,7 @@ fn folder(named: Option<&Path>) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     let text = "is not empty; the demo needs an empty folder or one that does not exist yet";
-    Err(Failure::Usage(format!("{} {text}", path.display())))
+    Err(Failure::usage(format!("{} {text}", path.display())))
 }
 
 /// Removes the folder below `./target`, and those above it if nothing else is in them.
@@ -86,96 +77,69 @@ struct Demo<'a> {
     seed: u64,
     /// The rounds that still have records in the log, oldest first.
     rounds: Vec<Round>,
-    /// On standard error, if that is a terminal.
-    bar: ProgressBar,
 }
 
 impl Demo<'_> {
     fn run(mut self, out: &mut impl Write) -> Result<(), Failure> {
         self.make()?;
-        if !self.args.json {
-            self.print_head(out).map_err(Failure::output)?;
-        }
-        let mut results = Vec::new();
+        self.print_head(out).map_err(Failure::output)?;
+        let (mut all_reported, mut all_found) = (0, 0);
         for number in 1..=self.args.rounds {
-            let (acknowledged, ran) = self.write(number)?;
-            let (recovered, report, elapsed) = self.recover(number)?;
-            let result = RoundResult {
-                round: number,
-                acknowledged,
-                per_s: (acknowledged as f64 / ran.as_secs_f64()).round(),
-                recovered,
-                from_buffer: report.records_from_buffer,
-                torn_bytes: report.torn_bytes,
-                holes: report.holes_padded,
-                recovery_us: us(elapsed),
-            };
-            if !self.args.json {
-                let printed = self.bar.suspend(|| result.print(elapsed, out));
-                printed.map_err(Failure::output)?;
-            }
-            results.push(result);
+            let (reported, ran) = self.write(number)?;
+            let (found, report, elapsed) = self.recover(number)?;
+            all_reported += reported;
+            all_found += found;
+            let cells: [&dyn Display; 7] = [
+                &number,
+                &(reported as f64 / ran.as_secs_f64()).round(),
+                &found,
+                &report.records_from_buffer,
+                &report.torn_bytes,
+                &report.holes_padded,
+                &text_of(us(elapsed)),
+            ];
+            print_row(out, cells).map_err(Failure::output)?;
         }
-        self.conclude(results, out).map_err(Failure::output)
+        let (kills, promise) = (self.args.rounds, self.args.load.promise.word());
+        let concluded = writeln!(
+            out,
+            "\ncheck held: {kills} kills, {all_reported} records reported after {promise}, none \
+             missing; {} more came back; nothing foreign",
+            all_found - all_reported,
+        );
+        concluded.map_err(Failure::output)
     }
 
     fn print_head(&self, out: &mut impl Write) -> io::Result<()> {
-        let DemoArgs { threads, record_bytes, seconds, promise, .. } = *self.args;
-        let rate = match promise {
-            Promise::Commit => "commits/s",
-            Promise::Append => "appends/s",
-        };
-        let heads = ["round", rate, "recovered", "from buffer", "torn bytes", "holes", "recovery"];
-        let after = time(seconds);
+        let DemoLoad { threads, record_bytes, promise, .. } = self.args.load;
+        let after = text_of(us(self.args.seconds));
         writeln!(
             out,
             "{threads} threads, records of {record_bytes} bytes, killed after {after}\n"
         )?;
-        print_row(out, heads)
-    }
-
-    fn conclude(&self, rounds: Vec<RoundResult>, out: &mut impl Write) -> io::Result<()> {
-        let DemoArgs { threads, record_bytes, promise, .. } = *self.args;
-        let acknowledged: u64 = rounds.iter().map(|round| round.acknowledged).sum();
-        let recovered: u64 = rounds.iter().map(|round| round.recovered).sum();
-        let promise = promise.word();
-        if self.args.json {
-            // The help documents the names: they stay.
-            let report = json!({
-                "threads": threads,
-                "record_bytes": record_bytes,
-                "promise": promise,
-                "acknowledged": acknowledged,
-                "recovered": recovered,
-                "rounds": rounds,
-            });
-            return json::print(out, &report);
-        }
-        writeln!(
-            out,
-            "\ncheck held: {} kills, {acknowledged} records reported after {promise}, none \
-             missing; {} more came back; nothing foreign",
-            rounds.len(),
-            recovered - acknowledged,
-        )
+        let rate = format!("{}s/s", promise.word());
+        let cells: [&dyn Display; 7] =
+            [&"round", &rate, &"recovered", &"from buffer", &"torn bytes", &"holes", &"recovery"];
+        print_row(out, cells)
     }
 
     fn options(&self) -> Options {
-        log_options(self.args.segment_bytes, self.args.buffer_bytes)
+        let DemoArgs { segment_bytes, load: DemoLoad { buffer_bytes, .. }, .. } = *self.args;
+        Options::new().segment_bytes(segment_bytes).buffer_bytes(buffer_bytes)
     }
 
     /// Makes the log, and refuses arguments with which the writer could not do its work.
     fn make(&self) -> Result<(), Failure> {
         let wal = self.options().open_mode(OpenMode::CreateNew).open(self.dir)?;
-        let (bytes, most) = (self.args.record_bytes, wal.max_record_bytes());
+        let (bytes, most) = (self.args.load.record_bytes, wal.max_record_bytes());
         if bytes > most {
             let text = format!("a record of {bytes} bytes; at most {most} fit into this log");
-            return Err(Failure::Usage(text));
+            return Err(Failure::usage(text));
         }
-        if self.args.promise == Promise::Append && !wal.stats().appends_survive_kill {
+        if self.args.load.promise == Promise::Append && !wal.stats().appends_survive_kill {
             let text = "appends do not survive a kill, because there is no tmpfs at /dev/shm with \
                         room for a shared log buffer; use --promise commit";
-            return Err(Failure::Usage(text.into()));
+            return Err(Failure::usage(text));
         }
         Ok(wal.close()?)
     }
@@ -183,16 +147,10 @@ impl Demo<'_> {
     /// Runs the writing process and kills it. Returns how many records it reported, and for how
     /// long it wrote.
     fn write(&mut self, number: u32) -> Result<(u64, Duration), Failure> {
-        let before = self.args.seconds * (number - 1);
-        let tick = |records, ran| {
-            self.bar.set_position((before + ran).as_millis() as u64);
-            self.bar.set_message(format!("round {number}: {records} records reported"));
-        };
         let seed = content::mix(self.seed.wrapping_add(u64::from(number)));
-        let round = Round::new(number, seed, self.args.threads as usize);
-        let (round, ran) = process::run(self.args, self.dir, round, tick)?;
+        let round = Round::new(number, seed, self.args.load.threads as usize);
+        let (round, ran) = process::run(self.args, self.dir, round)?;
         let records = round.records();
-        self.bar.set_message(format!("round {number}: killed; checking {records} records"));
         self.rounds.push(round);
         Ok((records, ran))
     }
@@ -204,7 +162,7 @@ impl Demo<'_> {
         let opened = self.options().open_mode(OpenMode::MustExist).open(self.dir);
         let wal = opened.map_err(|error| refused(number, error))?;
         let elapsed = start.elapsed();
-        let mut check = Check::new(&self.rounds, self.args.record_bytes);
+        let mut check = Check::new(&self.rounds, self.args.load.record_bytes);
         let mut records = wal.records()?;
         while let Some(record) = records.next().map_err(|error| refused(number, error))? {
             let checked = check.record(record.lsn(), record.data());
@@ -230,37 +188,9 @@ impl Demo<'_> {
     }
 }
 
-/// An object of `rounds` in the output of `--json`. The help documents the names: they stay.
-#[derive(Serialize)]
-struct RoundResult {
-    round: u32,
-    acknowledged: u64,
-    per_s: f64,
-    recovered: u64,
-    from_buffer: u64,
-    torn_bytes: u64,
-    holes: u64,
-    recovery_us: f64,
-}
-
-impl RoundResult {
-    fn print(&self, elapsed: Duration, out: &mut impl Write) -> io::Result<()> {
-        let cells: [&dyn Display; 7] = [
-            &self.round,
-            &self.per_s,
-            &self.recovered,
-            &self.from_buffer,
-            &self.torn_bytes,
-            &self.holes,
-            &time(elapsed),
-        ];
-        print_row(out, cells.map(|cell| cell.to_string()))
-    }
-}
-
-fn print_row(out: &mut impl Write, cells: [impl Display; 7]) -> io::Result<()> {
+fn print_row(out: &mut impl Write, cells: [&dyn Display; 7]) -> io::Result<()> {
     for (cell, width) in cells.iter().zip([5, 11, 11, 13, 12, 7, 11]) {
-        write!(out, "{cell:>width$}")?;
+        write!(out, "{:>width$}", cell.to_string())?;
     }
     writeln!(out)?;
     out.flush()
@@ -269,14 +199,11 @@ fn print_row(out: &mut impl Write, cells: [impl Display; 7]) -> io::Result<()> {
 /// Returns the failure for `error`, with which an open or a read after a kill failed.
 fn refused(number: u32, error: palisade::Error) -> Failure {
     use ErrorKind::{Corrupt, Foreign, Mismatch, NotFound, Unsupported};
-    let is_violation =
-        matches!(error.kind(), Corrupt | Foreign | Mismatch | NotFound | Unsupported);
-    match Failure::Log(error) {
-        error if is_violation => {
-            let text = "after the kill the log cannot be opened or read";
-            Failure::Check(format!("round {number}: {text}: {error}"))
+    match error.kind() {
+        Corrupt | Foreign | Mismatch | NotFound | Unsupported => {
+            broken(number, &[format!("the log cannot be opened or read: {}", error.finding())])
         }
-        error => error,
+        _ => error.into(),
     }
 }
 

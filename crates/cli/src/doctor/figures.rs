@@ -1,7 +1,6 @@
 //! The workloads of `palisade doctor`, and the medians of what they did.
 
-use std::cmp::Ordering;
-use std::time::Duration;
+use super::probe::Cost;
 
 /// How many rounds count.
 pub(super) const ROUNDS: u32 = 15;
@@ -30,11 +29,6 @@ impl Workload {
         Workload::Scan,
     ];
 
-    /// Returns how many workloads last for a given time.
-    pub(super) fn timed() -> u32 {
-        Workload::ALL.into_iter().map(|workload| u32::from(workload.is_timed())).sum()
-    }
-
     /// Returns the name of the workload's line in the table.
     pub(super) fn name(self) -> String {
         match self {
@@ -62,11 +56,6 @@ impl Workload {
             _ => 1,
         }
     }
-
-    /// Returns whether the workload lasts for a given time. A scan ends where the records end.
-    pub(super) fn is_timed(self) -> bool {
-        self != Workload::Scan
-    }
 }
 
 /// What a workload did in one round.
@@ -74,9 +63,8 @@ impl Workload {
 pub(super) struct Sample {
     /// Syncs or records in a second.
     pub(super) per_s: f64,
-    /// The median and the 99th percentile of a call, where calls are timed.
-    pub(super) p50: Option<Duration>,
-    pub(super) p99: Option<Duration>,
+    /// The cost of a call, where calls are timed.
+    pub(super) cost: Option<Cost>,
     pub(super) records_per_sync: Option<f64>,
 }
 
@@ -90,8 +78,8 @@ pub(super) struct Figure {
     pub(super) per_s: f64,
     /// The rate divided by that of raw syncs in the same round.
     pub(super) ratio: f64,
-    pub(super) p50: Option<Duration>,
-    pub(super) p99: Option<Duration>,
+    pub(super) p50_us: Option<f64>,
+    pub(super) p99_us: Option<f64>,
     pub(super) records_per_sync: Option<f64>,
     /// The rate that a quarter of the rounds exceed, divided by the one that a quarter miss.
     pub(super) spread: f64,
@@ -100,63 +88,56 @@ pub(super) struct Figure {
 /// Takes the medians. The ratios are those of each round: the disk may change between two rounds.
 pub(super) fn of(rounds: &[RoundSamples]) -> Vec<Figure> {
     let figure = |(index, workload): (usize, Workload)| {
-        let samples = || rounds.iter().map(|round| round[index]);
-        let rates: Vec<f64> = samples().map(|sample| sample.per_s).collect();
-        let ratios = rounds.iter().map(|round| round[index].per_s / round[0].per_s).collect();
-        let rate = |share| quantile(rates.clone(), share, f64::total_cmp).unwrap_or(1.0);
+        let of_rounds = |share, value: fn(&Sample, &Sample) -> Option<f64>| {
+            let values = rounds.iter().filter_map(|round| value(&round[index], &round[0]));
+            quantile(values.collect(), share)
+        };
+        let rate = |share| of_rounds(share, |sample, _| Some(sample.per_s)).unwrap_or(1.0);
+        let ratio = of_rounds(0.5, |sample, raw| Some(sample.per_s / raw.per_s));
         Figure {
             workload,
             per_s: rate(0.5),
-            ratio: median(ratios, f64::total_cmp).unwrap_or(1.0),
-            p50: median(samples().filter_map(|sample| sample.p50).collect(), Ord::cmp),
-            p99: median(samples().filter_map(|sample| sample.p99).collect(), Ord::cmp),
-            records_per_sync: median(
-                samples().filter_map(|sample| sample.records_per_sync).collect(),
-                f64::total_cmp,
-            ),
+            ratio: ratio.unwrap_or(1.0),
+            p50_us: of_rounds(0.5, |sample, _| Some(sample.cost?.p50_us)),
+            p99_us: of_rounds(0.5, |sample, _| Some(sample.cost?.p99_us)),
+            records_per_sync: of_rounds(0.5, |sample, _| sample.records_per_sync),
             spread: rate(0.75) / rate(0.25),
         }
     };
     Workload::ALL.into_iter().enumerate().map(figure).collect()
 }
 
-/// Returns the middle value: the upper one of two.
-fn median<T: Copy>(values: Vec<T>, order: impl Fn(&T, &T) -> Ordering) -> Option<T> {
-    quantile(values, 0.5, order)
-}
-
-/// Returns the value that `share` of the others do not exceed.
-fn quantile<T: Copy>(
-    mut values: Vec<T>,
-    share: f64,
-    order: impl Fn(&T, &T) -> Ordering,
-) -> Option<T> {
-    values.sort_by(order);
+/// Returns the value that `share` of the others do not exceed; for a half, the upper one of two.
+pub(super) fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
     values.get((values.len() as f64 * share) as usize).copied()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn round(raw: f64, commits: f64, p50_us: u64) -> RoundSamples {
+    fn round(raw: f64, commits: f64, p50_us: f64) -> RoundSamples {
         let mut round = [Sample { per_s: 1.0, ..Sample::default() }; 6];
         round[0] = Sample { per_s: raw, ..Sample::default() };
-        let p50 = Some(Duration::from_micros(p50_us));
-        round[3] = Sample { per_s: commits, p50, records_per_sync: Some(9.0), ..round[0] };
+        let cost = Cost::of(vec![p50_us], Duration::from_secs(1));
+        round[3] = Sample { per_s: commits, cost: Some(cost), records_per_sync: Some(9.0) };
         round
     }
 
     #[test]
     fn a_ratio_is_the_median_of_the_ratios_of_each_round() {
         // A slow disk in the last round takes both down: 10, 12, and 11 times.
-        let rounds = [round(100.0, 1000.0, 5), round(100.0, 1200.0, 7), round(10.0, 110.0, 90)];
+        let rounds =
+            [round(100.0, 1000.0, 5.0), round(100.0, 1200.0, 7.0), round(10.0, 110.0, 90.0)];
         let figures = of(&rounds);
         assert_eq!(figures.len(), Workload::ALL.len());
         let (raw, commits) = (figures[0], figures[3]);
-        assert_eq!((raw.per_s, raw.ratio, raw.spread, raw.p50), (100.0, 1.0, 10.0, None));
+        assert_eq!((raw.per_s, raw.ratio, raw.spread, raw.p50_us), (100.0, 1.0, 10.0, None));
         assert_eq!((commits.workload, commits.per_s), (Workload::Commit(64), 1000.0));
-        assert_eq!((commits.ratio, commits.p50), (11.0, Some(Duration::from_micros(7))));
+        assert_eq!((commits.ratio, commits.p50_us), (11.0, Some(7.0)));
         assert_eq!((commits.records_per_sync, figures[4].records_per_sync), (Some(9.0), None));
     }
 }

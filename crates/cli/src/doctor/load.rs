@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use palisade::{Lsn, OpenMode, Options, Wal};
 
 use super::figures::{RoundSamples, Sample, Workload};
+use super::place::log_in;
 use super::probe::{Cost, LOG, RECORD_BYTES};
 use crate::exit::Failure;
+use crate::units::us;
 
 /// No workload appends more than this between two truncations.
 pub(super) const MAX_BYTES: usize = 256 << 20;
@@ -27,12 +29,12 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Makes the log in `log`. Raw syncs write to a file in `folder`.
+    /// Makes the log in `folder`. Raw syncs write to a file beside it.
     ///
     /// # Errors
     /// Those of the open.
-    pub(super) fn new(folder: &Path, log: &Path, time: Duration) -> Result<Load, Failure> {
-        let wal = Options::new().open_mode(OpenMode::CreateNew).open(log)?;
+    pub(super) fn new(folder: &Path, time: Duration) -> Result<Load, Failure> {
+        let wal = Options::new().open_mode(OpenMode::CreateNew).open(log_in(folder))?;
         Ok(Load { folder: folder.to_owned(), wal, time, appended: None })
     }
 
@@ -57,39 +59,32 @@ impl Load {
         Ok(round)
     }
 
-    /// Closes the log.
-    ///
-    /// # Errors
-    /// Those of the close.
-    pub(super) fn close(self) -> Result<(), Failure> {
-        Ok(self.wal.close()?)
-    }
-
     fn raw_sync(&self) -> Result<Sample, Failure> {
         let cost = LOG.measure(&self.folder, self.time);
-        Ok(sample_of(cost.map_err(Failure::at("measure a raw sync in", &self.folder))?))
+        let cost = cost.map_err(Failure::at("measure a raw sync in", &self.folder))?;
+        Ok(Sample { per_s: cost.per_s, cost: Some(cost), records_per_sync: None })
     }
 
     fn commit(&self, threads: usize) -> Result<Sample, Failure> {
         let before = self.wal.stats();
         let start = Instant::now();
         let most = MAX_BYTES / RECORD_BYTES / threads;
-        let commits = || -> Result<Vec<Duration>, Failure> {
+        let commits = || -> Result<Vec<f64>, Failure> {
             let mut waits = Vec::new();
             while waits.is_empty() || start.elapsed() < self.time && waits.len() < most {
                 let begun = Instant::now();
                 self.wal.commit(&DATA)?;
-                waits.push(begun.elapsed());
+                waits.push(us(begun.elapsed()));
             }
             Ok(waits)
         };
         let waits = on_threads(threads, commits)?;
-        let sample = sample_of(Cost::of(waits, start.elapsed()));
+        let cost = Cost::of(waits, start.elapsed());
         let after = self.wal.stats();
         let syncs = after.syncs - before.syncs;
         let served = after.synced_appends - before.synced_appends;
         let records_per_sync = (syncs > 0).then(|| served as f64 / syncs as f64);
-        Ok(Sample { records_per_sync, ..sample })
+        Ok(Sample { per_s: cost.per_s, cost: Some(cost), records_per_sync })
     }
 
     fn append(&mut self) -> Result<Sample, Failure> {
@@ -130,23 +125,19 @@ impl Load {
     }
 }
 
-fn sample_of(cost: Cost) -> Sample {
-    let Cost { per_s, p50, p99, .. } = cost;
-    Sample { per_s, p50: Some(p50), p99: Some(p99), records_per_sync: None }
-}
-
 /// Runs `work` on so many threads and returns what all of them measured.
 fn on_threads(
     threads: usize,
-    work: impl Fn() -> Result<Vec<Duration>, Failure> + Sync,
-) -> Result<Vec<Duration>, Failure> {
-    let failed = |source| Failure::io(format!("could not start {threads} threads"), source);
+    work: impl Fn() -> Result<Vec<f64>, Failure> + Sync,
+) -> Result<Vec<f64>, Failure> {
+    let what = format!("start {threads} threads");
+    let failed = Failure::io(&what);
     thread::scope(|scope| {
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, &work).map_err(failed);
         let started: Vec<_> = (0..threads).map(spawn).collect();
         let mut all = Vec::new();
         for thread in started {
-            let lost = || Failure::io("a thread", std::io::Error::other("panicked"));
+            let lost = || Failure::io("measure")(std::io::Error::other("a thread panicked"));
             all.extend(thread?.join().map_err(|_| lost())??);
         }
         Ok(all)

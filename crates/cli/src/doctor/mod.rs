@@ -23,13 +23,12 @@ use serde_json::{Value, json};
 use self::figures::{Figure, RoundSamples, Workload};
 use self::load::Load;
 use self::place::Place;
-use self::probe::{Cost, RECORD_BYTES, WAYS, Way};
-use self::verdict::Costs;
+use self::probe::{Cost, RECORD_BYTES, WAYS};
 use crate::args;
 use crate::exit::Failure;
-use crate::json;
+use crate::output;
 use crate::progress::measuring;
-use crate::units::{print_measured, time, us};
+use crate::units::text_of;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -80,54 +79,51 @@ pub(crate) struct DoctorArgs {
 ///
 /// # Errors
 /// Those of `Place::make`. `Io`, `Log`: a file or the log failed. Those of `out`.
-pub(crate) fn run<W: Write>(args: &DoctorArgs, out: &mut W) -> Result<(), Failure> {
+pub(crate) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<(), Failure> {
     let place = Place::make(&args.dir)?;
     let for_ways = args.seconds / SHARE_OF_WAYS;
     let rounds = measure_log(&place, args.seconds - for_ways)?;
-    let costs = measure_ways(place.path(), for_ways)?;
+    let costs = measure_ways(&place.path, for_ways)?;
     place.remove()?;
     let figures = figures::of(&rounds);
     let file_system = file_system(&args.dir);
     let verdict = verdict::of(file_system.as_deref(), &costs, &figures);
-    let printed = if args.json {
-        // The help documents the names: they stay.
-        let report = json!({
+    // The help documents the names: they stay.
+    let object = args.json.then(|| {
+        json!({
             "dir": args.dir.display().to_string(),
             "file_system": file_system,
             "seconds": args.seconds.as_secs_f64(),
             "rounds": figures::ROUNDS,
             "record_bytes": RECORD_BYTES,
-            "ways": costs.iter().map(way_object).collect::<Value>(),
+            "ways": WAYS.iter().zip(&costs).map(|(way, cost)| way_object(way.name, *cost))
+                .collect::<Value>(),
             "workloads": figures.iter().map(workload_object).collect::<Value>(),
             "verdict": verdict,
-        });
-        json::print(out, &report)
-    } else {
-        let tables = |out: &mut W| {
-            print_ways(out, &costs)?;
-            writeln!(out)?;
-            print_workloads(out, &figures)
-        };
-        print_measured(out, &args.dir, file_system.as_deref(), tables, &verdict)
-    };
-    printed.map_err(Failure::output)
+        })
+    });
+    output::print(out, object, |out| {
+        let file_system = file_system.as_deref().unwrap_or("file system not known");
+        writeln!(out, "{} ({file_system})\n", args.dir.display())?;
+        print_ways(out, &costs)?;
+        writeln!(out)?;
+        print_workloads(out, &figures)?;
+        writeln!(out)?;
+        verdict.iter().try_for_each(|line| writeln!(out, "- {line}"))
+    })
 }
 
-fn measure_ways(folder: &Path, time: Duration) -> Result<Vec<(Way, Option<Cost>)>, Failure> {
+/// Measures all ways. The cost of a way that this system lacks is `None`.
+fn measure_ways(folder: &Path, time: Duration) -> Result<Vec<Option<Cost>>, Failure> {
     let bar = measuring(WAYS.len() as u64);
-    let each = time / WAYS.len() as u32;
     let mut costs = Vec::new();
     for way in WAYS {
-        bar.set_message(way.name());
-        let cost = match way.measure(folder, each) {
-            Ok(cost) => Some(cost),
+        bar.set_message(way.name);
+        let cost = match way.measure(folder, time / WAYS.len() as u32) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
-            Err(error) => {
-                let what = format!("measure \"{}\" in", way.name());
-                return Err(Failure::at(&what, folder)(error));
-            }
+            cost => Some(cost.map_err(Failure::at(&format!("measure {} in", way.name), folder))?),
         };
-        costs.push((way, cost));
+        costs.push(cost);
         bar.inc(1);
     }
     Ok(costs)
@@ -135,10 +131,12 @@ fn measure_ways(folder: &Path, time: Duration) -> Result<Vec<(Way, Option<Cost>)
 
 /// Runs all rounds. The first warms up: its results are not returned.
 fn measure_log(place: &Place, seconds: Duration) -> Result<Vec<RoundSamples>, Failure> {
-    let all = (figures::ROUNDS + 1) * Workload::timed();
+    let all = (figures::ROUNDS + 1) * Workload::ALL.len() as u32;
+    // A scan lasts until the records end, the others for a given time.
+    let timed = all - (figures::ROUNDS + 1);
     let bar = measuring(all.into());
     let mut rounds = Vec::new();
-    let mut load = Load::new(place.path(), &place.log(), seconds / all)?;
+    let mut load = Load::new(&place.path, seconds / timed)?;
     for round in 0..=figures::ROUNDS {
         let name = match round {
             0 => "warming up".into(),
@@ -146,24 +144,22 @@ fn measure_log(place: &Place, seconds: Duration) -> Result<Vec<RoundSamples>, Fa
         };
         rounds.push(load.round(|workload| {
             bar.set_message(format!("{name}: {}", workload.name()));
-            bar.inc(u64::from(workload.is_timed()));
+            bar.inc(1);
         })?);
     }
-    load.close()?;
     rounds.remove(0);
     Ok(rounds)
 }
 
-fn print_ways(out: &mut impl Write, costs: &Costs) -> io::Result<()> {
+fn print_ways(out: &mut impl Write, costs: &[Option<Cost>]) -> io::Result<()> {
     writeln!(out, "{:44} {:>10} {:>10} {:>10}", "each write durable", "per second", "p50", "p99")?;
-    for (way, cost) in costs {
-        write!(out, "{:44} ", way.name())?;
-        match cost {
-            Some(Cost { per_s, p50, p99, .. }) => {
-                writeln!(out, "{per_s:>10.0} {:>10} {:>10}", time(*p50), time(*p99))?;
-            }
-            None => writeln!(out, "{:>10}", "not here")?,
-        }
+    for (way, cost) in WAYS.iter().zip(costs) {
+        let Some(Cost { per_s, p50_us, p99_us, .. }) = *cost else {
+            writeln!(out, "{:44} {:>10}", way.name, "not here")?;
+            continue;
+        };
+        let (p50, p99) = (text_of(p50_us), text_of(p99_us));
+        writeln!(out, "{:44} {per_s:>10.0} {p50:>10} {p99:>10}", way.name)?;
     }
     Ok(())
 }
@@ -171,26 +167,22 @@ fn print_ways(out: &mut impl Write, costs: &Costs) -> io::Result<()> {
 fn print_workloads(out: &mut impl Write, figures: &[Figure]) -> io::Result<()> {
     let title = format!("records of {RECORD_BYTES} bytes");
     writeln!(out, "{title:32} {:>12} {:>10} {:>10} {:>10}", "per second", "x raw", "p50", "p99")?;
-    for Figure { workload, per_s, ratio, p50, p99, .. } in figures {
+    for Figure { workload, per_s, ratio, p50_us, p99_us, .. } in figures {
+        let name = workload.name();
         let digits = if *ratio < 100.0 { 2 } else { 0 };
-        let or_dash = |wait: &Option<Duration>| wait.map_or("-".into(), time);
-        let (p50, p99) = (or_dash(p50), or_dash(p99));
-        writeln!(
-            out,
-            "{:32} {per_s:>12.0} {ratio:>10.digits$} {p50:>10} {p99:>10}",
-            workload.name()
-        )?;
+        let [p50, p99] = [p50_us, p99_us].map(|time| time.map_or("-".into(), text_of));
+        writeln!(out, "{name:32} {per_s:>12.0} {ratio:>10.digits$} {p50:>10} {p99:>10}")?;
     }
     Ok(())
 }
 
-fn way_object((way, cost): &(Way, Option<Cost>)) -> Value {
+fn way_object(way: &str, cost: Option<Cost>) -> Value {
     json!({
-        "way": way.name(),
-        "writes": cost.map(|cost| cost.writes),
+        "way": way,
+        "writes": cost.map(|cost| cost.calls),
         "per_s": cost.map(|cost| cost.per_s),
-        "p50_us": cost.map(|cost| us(cost.p50)),
-        "p99_us": cost.map(|cost| us(cost.p99)),
+        "p50_us": cost.map(|cost| cost.p50_us),
+        "p99_us": cost.map(|cost| cost.p99_us),
     })
 }
 
@@ -200,8 +192,8 @@ fn workload_object(figure: &Figure) -> Value {
         "threads": figure.workload.threads(),
         "per_s": figure.per_s,
         "ratio": figure.ratio,
-        "p50_us": figure.p50.map(us),
-        "p99_us": figure.p99.map(us),
+        "p50_us": figure.p50_us,
+        "p99_us": figure.p99_us,
         "records_per_sync": figure.records_per_sync,
     })
 }

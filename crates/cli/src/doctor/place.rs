@@ -30,7 +30,7 @@ const LOCK_TICK: Duration = Duration::from_millis(20);
 /// The folder of the doctor. It is gone when this value is.
 #[derive(Debug)]
 pub(super) struct Place {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     guard: Guard,
 }
 
@@ -44,7 +44,9 @@ impl Place {
     /// made.
     pub(super) fn make(dir: &Path) -> Result<Place, Failure> {
         if !dir.is_dir() {
-            return Err(Failure::no_folder(dir));
+            let error = Error::new(ErrorKind::InvalidArgument, "the path is no folder");
+            let error = error.at_path(dir).with_advice("name a folder on the disk in question");
+            return Err(error.into());
         }
         if is_open(dir) {
             let text = "a process has the log in this folder open, and measurements would slow it";
@@ -52,28 +54,16 @@ impl Place {
         }
         has_room(dir, free_bytes(dir)?)?;
         let path = dir.join(NAME);
-        match fs::create_dir(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(taken(&path)),
-            Err(error) => Err(Failure::at("make", &path)(error)),
-            Ok(()) => match Guard::start(&path) {
-                Ok(guard) => Ok(Place { path, guard }),
-                Err(error) => {
-                    // Empty, and made just now.
-                    let _ = fs::remove_dir(&path);
-                    Err(Failure::io("could not start the process that cleans up", error))
-                }
-            },
-        }
-    }
-
-    /// Returns the folder itself, in which raw syncs have their file.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the folder for the log.
-    pub(super) fn log(&self) -> PathBuf {
-        log_in(&self.path)
+        fs::create_dir(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => taken(&path),
+            _ => Failure::at("make", &path)(error),
+        })?;
+        let guard = Guard::start(&path).map_err(|error| {
+            // Empty, and made just now.
+            let _ = fs::remove_dir(&path);
+            Failure::io("start the process that cleans up")(error)
+        })?;
+        Ok(Place { path, guard })
     }
 
     /// Removes the folder.
@@ -93,7 +83,8 @@ impl Drop for Place {
     }
 }
 
-fn log_in(path: &Path) -> PathBuf {
+/// Returns the folder of the log in the folder of the doctor.
+pub(super) fn log_in(path: &Path) -> PathBuf {
     path.join("log")
 }
 
@@ -183,7 +174,7 @@ pub(crate) struct GuardArgs {
 /// `Usage`: the folder does not have the name of a doctor's. `Io`: it cannot be removed.
 pub(crate) fn guard(args: &GuardArgs) -> Result<(), Failure> {
     if args.dir.file_name().is_none_or(|name| name != NAME) {
-        return Err(Failure::Usage(format!("not a folder of a doctor: {}", args.dir.display())));
+        return Err(Failure::usage(format!("not a folder of a doctor: {}", args.dir.display())));
     }
     // An input that fails has no writer any more, either.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -197,11 +188,12 @@ pub(crate) fn guard(args: &GuardArgs) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn too_little_free_space_is_refused_and_unknown_space_accepted() {
         let dir = Path::new("./disk");
-        let refused = has_room(dir, Some(NEEDED_BYTES - 1)).unwrap_err().to_string();
+        let refused = has_room(dir, Some(NEEDED_BYTES - 1)).unwrap_err().text(false);
         for part in ["need 1024 MiB", "1023 are there", "./disk", "free space, or name"] {
             assert!(refused.contains(part), "{part} is not in {refused}");
         }
@@ -212,7 +204,7 @@ mod tests {
     fn the_guard_removes_nothing_but_a_folder_of_a_doctor() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let refused = guard(&GuardArgs { dir: folder.path().to_owned() });
-        assert!(matches!(refused, Err(Failure::Usage(_))), "{refused:?}");
+        assert!(refused.is_err_and(|failure| failure.exit() == Exit::Usage));
         assert!(folder.path().is_dir());
     }
 

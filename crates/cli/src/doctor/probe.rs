@@ -1,23 +1,24 @@
 //! What one durable write costs in a folder, by each way of making one.
 //!
-//! Each way gets a file of its own, which loses its name as soon as it is open (where the system
-//! allows it), so that a killed probe leaves nothing behind. Ways that this system lacks give
+//! All ways use a file `probe`, which goes with the folder. Ways that this system lacks give
 //! `Unsupported`: they are no failure of the probe.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use super::figures::quantile;
+use crate::units::us;
 
 /// What was written before the clock starts.
 const FILE_BYTES: u64 = 16 << 20;
-const ZERO_BYTES: usize = 1 << 20;
 /// A record, as the log's figures are quoted for.
 pub(super) const RECORD_BYTES: usize = 256;
 
 /// What the file was before a write to it is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ground {
+enum Ground {
     /// Zeros were written and synced there, as a log's segments have it.
     Written,
     /// Blocks were reserved, and not written.
@@ -26,189 +27,103 @@ pub(crate) enum Ground {
     End,
 }
 
-/// A way of making bytes durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// A write of so many bytes, then `fdatasync`.
-    DataSync { bytes: usize, ground: Ground },
-    /// A write of a record, then `fsync`.
-    FullSync,
+/// A way of making bytes durable: a write of so many bytes, then a sync.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    bytes: usize,
+    ground: Ground,
+    sync: fn(&File) -> io::Result<()>,
 }
 
-/// All ways, in the order of the table. The first is what a log does.
+/// All ways, in the order of the table.
 pub(super) const WAYS: [Way; 5] = [
     LOG,
-    Way::DataSync { bytes: 64 << 10, ground: Ground::Written },
-    Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Reserved },
-    GROWING,
-    Way::FullSync,
+    Way { name: "64 KiB + fdatasync, file written before", bytes: 64 << 10, ..LOG },
+    Way { name: "256 B + fdatasync, file reserved only", ground: Ground::Reserved, ..LOG },
+    Way { name: "256 B + fdatasync, file that grows", ground: Ground::End, ..LOG },
+    Way { name: "256 B + fsync, file written before", sync: File::sync_all, ..LOG },
 ];
-/// What a log does for one record.
-pub(super) const LOG: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::Written };
-/// What a log would do that lets its file grow.
-pub(super) const GROWING: Way = Way::DataSync { bytes: RECORD_BYTES, ground: Ground::End };
+/// What a log does for one record; the first of all ways.
+pub(super) const LOG: Way = Way {
+    name: "256 B + fdatasync, file written before",
+    bytes: RECORD_BYTES,
+    ground: Ground::Written,
+    sync: File::sync_data,
+};
+/// The place in the table of what a log would do that lets its file grow.
+pub(super) const GROWING: usize = 3;
 
 impl Way {
-    /// Returns the name of the line in the table.
-    pub(super) fn name(self) -> String {
-        match self {
-            Way::DataSync { bytes, ground } => {
-                format!("{} + fdatasync, {}", size(bytes), ground.name())
-            }
-            Way::FullSync => format!("{} + fsync, {}", size(RECORD_BYTES), Ground::Written.name()),
-        }
-    }
-
     /// Writes in this way for `time` in `folder`.
     ///
     /// # Errors
     /// `Unsupported`: this system, or its file system here, has no such way. All else: it failed.
-    pub(crate) fn measure(self, folder: &Path, time: Duration) -> io::Result<Cost> {
-        match self {
-            Way::DataSync { bytes, ground } => synced(folder, time, bytes, ground, File::sync_data),
-            Way::FullSync => synced(folder, time, RECORD_BYTES, Ground::Written, File::sync_all),
+    pub(super) fn measure(self, folder: &Path, time: Duration) -> io::Result<Cost> {
+        let mut file = File::create(folder.join("probe"))?;
+        match self.ground {
+            Ground::Written => file.write_all(&vec![0; FILE_BYTES as usize])?,
+            Ground::Reserved => reserve(&file)?,
+            Ground::End => {}
         }
-    }
-}
-
-impl Ground {
-    const fn name(self) -> &'static str {
-        match self {
-            Ground::Written => "file written before",
-            Ground::Reserved => "file reserved only",
-            Ground::End => "file that grows",
+        // A name that is not durable yet would have to become so with the first sync.
+        file.sync_all()?;
+        let data = vec![0x5a; self.bytes];
+        let mut waits = Vec::new();
+        let start = Instant::now();
+        let mut at = 0;
+        while waits.is_empty() || start.elapsed() < time {
+            let before = Instant::now();
+            file.seek(SeekFrom::Start(at))?;
+            file.write_all(&data)?;
+            (self.sync)(&file)?;
+            waits.push(us(before.elapsed()));
+            at += data.len() as u64;
+            if self.ground != Ground::End && at + data.len() as u64 > FILE_BYTES {
+                at = 0;
+            }
         }
+        Ok(Cost::of(waits, start.elapsed()))
     }
 }
 
-fn size(bytes: usize) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        _ => format!("{} KiB", bytes >> 10),
-    }
-}
-
-/// What the writes of one way took.
+/// What the calls of a way or of a workload took.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cost {
-    /// Writes made.
-    pub(crate) writes: usize,
-    /// Durable writes in a second.
-    pub(crate) per_s: f64,
+pub(super) struct Cost {
+    pub(super) calls: usize,
+    pub(super) per_s: f64,
     /// The median.
-    pub(crate) p50: Duration,
+    pub(super) p50_us: f64,
     /// The 99th percentile.
-    pub(crate) p99: Duration,
+    pub(super) p99_us: f64,
 }
 
 impl Cost {
-    /// Computes the cost of calls that took `samples` each, and `elapsed` all together.
-    pub(crate) fn of(mut samples: Vec<Duration>, elapsed: Duration) -> Cost {
-        samples.sort_unstable();
-        let at = |share: f64| {
-            let rank = (samples.len() as f64 * share) as usize;
-            samples.get(rank.min(samples.len().saturating_sub(1))).copied().unwrap_or_default()
-        };
-        let per_s = samples.len() as f64 / elapsed.as_secs_f64();
-        Cost { writes: samples.len(), per_s, p50: at(0.5), p99: at(0.99) }
-    }
-}
-
-fn synced(
-    folder: &Path,
-    time: Duration,
-    bytes: usize,
-    ground: Ground,
-    sync: impl Fn(&File) -> io::Result<()>,
-) -> io::Result<Cost> {
-    let mut probe = ProbeFile::new(folder)?;
-    match ground {
-        Ground::Written => probe.write_zeros()?,
-        Ground::Reserved => system::reserve(&probe.file, FILE_BYTES)?,
-        Ground::End => {}
-    }
-    // A name that is not durable yet would have to become so with the first sync.
-    probe.file.sync_all()?;
-    probe.drop_name();
-    let file = &mut probe.file;
-    let data = vec![0x5a; bytes];
-    let mut samples = Vec::new();
-    let start = Instant::now();
-    let mut at = 0;
-    while samples.is_empty() || start.elapsed() < time {
-        let before = Instant::now();
-        file.seek(SeekFrom::Start(at))?;
-        file.write_all(&data)?;
-        sync(file)?;
-        samples.push(before.elapsed());
-        at += bytes as u64;
-        if ground != Ground::End && at + bytes as u64 > FILE_BYTES {
-            at = 0;
-        }
-    }
-    Ok(Cost::of(samples, start.elapsed()))
-}
-
-/// A file that is gone when this is.
-struct ProbeFile {
-    file: File,
-    path: PathBuf,
-    has_name: bool,
-}
-
-impl ProbeFile {
-    fn new(folder: &Path) -> io::Result<ProbeFile> {
-        let path = folder.join(format!("palisade-doctor-{}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-        Ok(ProbeFile { file, path, has_name: true })
-    }
-
-    fn write_zeros(&mut self) -> io::Result<()> {
-        let zeros = vec![0; ZERO_BYTES];
-        for _ in 0..FILE_BYTES / ZERO_BYTES as u64 {
-            self.file.write_all(&zeros)?;
-        }
-        self.file.sync_all()
-    }
-
-    /// Removes the file's name. Where a file that is open cannot lose its name, the file loses it
-    /// when this is dropped.
-    fn drop_name(&mut self) {
-        self.has_name = self.has_name && fs::remove_file(&self.path).is_err();
-    }
-}
-
-impl Drop for ProbeFile {
-    fn drop(&mut self) {
-        self.drop_name();
+    /// Computes the cost of calls of which each took one of `waits`, in microseconds, and all
+    /// together `elapsed`.
+    pub(super) fn of(waits: Vec<f64>, elapsed: Duration) -> Cost {
+        let calls = waits.len();
+        let p50_us = quantile(waits.clone(), 0.5).unwrap_or_default();
+        let p99_us = quantile(waits, 0.99).unwrap_or_default();
+        Cost { calls, per_s: calls as f64 / elapsed.as_secs_f64(), p50_us, p99_us }
     }
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod system {
-    use std::fs::File;
-    use std::io;
-
+fn reserve(file: &File) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
 
-    pub(super) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
-        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|errno| match errno {
-            // What file systems without the call say.
-            Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => io::ErrorKind::Unsupported.into(),
-            other => other.into(),
-        })
-    }
+    fallocate(file, FallocateFlags::empty(), 0, FILE_BYTES).map_err(|errno| match errno {
+        // What file systems without the call say.
+        Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => io::ErrorKind::Unsupported.into(),
+        other => other.into(),
+    })
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod system {
-    use std::fs::File;
-    use std::io;
-
-    pub(super) fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+fn reserve(_file: &File) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -216,15 +131,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_is_measured_or_unsupported_and_leaves_no_file() {
+    fn each_way_is_measured_or_unsupported() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         for way in WAYS {
             match way.measure(folder.path(), Duration::from_millis(1)) {
-                Ok(cost) => assert!(cost.writes > 0 && cost.p50 <= cost.p99, "{way:?} {cost:?}"),
+                Ok(cost) => {
+                    assert!(cost.calls > 0 && cost.p50_us <= cost.p99_us, "{way:?} {cost:?}");
+                }
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{way:?}"),
             }
-            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{way:?}");
         }
+    }
+
+    #[test]
+    fn the_ways_that_the_verdict_compares_differ_in_the_file_only() {
+        assert_eq!((WAYS[0].name, WAYS[GROWING].ground), (LOG.name, Ground::End));
+        assert_eq!(WAYS[GROWING].bytes, LOG.bytes);
     }
 
     #[test]
@@ -237,9 +159,9 @@ mod tests {
 
     #[test]
     fn a_cost_has_the_median_and_the_rate() {
-        let samples = (1..=100).rev().map(Duration::from_micros).collect();
-        let cost = Cost::of(samples, Duration::from_millis(10));
-        assert_eq!((cost.writes, cost.per_s), (100, 10_000.0));
-        assert_eq!((cost.p50, cost.p99), (Duration::from_micros(51), Duration::from_micros(100)));
+        let waits = (1..=100).rev().map(f64::from).collect();
+        let cost = Cost::of(waits, Duration::from_millis(10));
+        assert_eq!((cost.calls, cost.per_s), (100, 10_000.0));
+        assert_eq!((cost.p50_us, cost.p99_us), (51.0, 100.0));
     }
 }

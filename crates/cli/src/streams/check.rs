@@ -11,12 +11,9 @@ use serde_json::{Value, json};
 use crate::args::LogArgs;
 use crate::dump;
 use crate::exit::{Exit, Failure};
-use crate::json;
+use crate::output::{self, print_some};
 use crate::progress::while_reading;
-use crate::verify::{exit, word};
-
-/// How many findings of each sort are named.
-const NAMED: usize = 50;
+use crate::verify::{NAMED, exit, word};
 
 /// Checks the streams; the exit code is the verdict.
 ///
@@ -24,50 +21,14 @@ const NAMED: usize = 50;
 /// Those of reading the log and of `out`.
 pub(super) fn run(args: &LogArgs, out: &mut impl Write) -> Result<Exit, Failure> {
     let log = dump::open(&args.dir)?;
-    let verdict = while_reading(&log, || verify(&args.dir))?;
-    let printed = match args.json {
-        true => json::print(out, &object(&args.dir, &verdict)),
-        false => print(out, &args.dir, &verdict),
-    };
-    match printed.and_then(|()| out.flush()) {
+    let verdict = while_reading(&log, |_| verify(&args.dir))?;
+    let object = args.json.then(|| object(&args.dir, &verdict));
+    match output::print(out, object, |out| print(out, &args.dir, &verdict)) {
         // If nobody reads the pipe any more, the exit code still shows the verdict.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other.map_err(Failure::output)?,
+        Ok(()) | Err(Failure::OutputClosed) if !verdict.is_whole() => Ok(Exit::Corrupt),
+        Ok(()) | Err(Failure::OutputClosed) => Ok(exit(&verdict.log.outcome)),
+        Err(failure) => Err(failure),
     }
-    Ok(if verdict.is_whole() { exit(&verdict.log.outcome) } else { Exit::Corrupt })
-}
-
-/// Returns a line for each finding.
-fn findings(verdict: &StreamsVerdict) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut add = |count: usize, line: &dyn Fn(usize) -> String| {
-        lines.extend((0..count.min(NAMED)).map(line));
-        if count > NAMED {
-            lines.push(format!("more       {} more, which --json lists", count - NAMED));
-        }
-    };
-    add(verdict.missing.len(), &|at| {
-        let missing = &verdict.missing[at];
-        let (name, first, last) = (missing.name.escape_ascii(), missing.first, missing.last);
-        match first == last {
-            true => format!("missing    entry {first} of stream {name}"),
-            false => format!("missing    entries {first} to {last} of stream {name}"),
-        }
-    });
-    add(verdict.without_anchor.len(), &|at| {
-        let id = verdict.without_anchor[at];
-        format!("nameless   records of stream number {id}; its anchor, which has the name, is lost")
-    });
-    add(verdict.different.len(), &|at| {
-        let name = verdict.different[at].escape_ascii();
-        format!("different  stream {name}: the footers and the records differ")
-    });
-    add(verdict.bad_footers.len(), &|at| {
-        let bad = &verdict.bad_footers[at];
-        let at = bad.lsn.map_or(String::new(), |lsn| format!(" at LSN {lsn}"));
-        format!("footer     of segment {}{at}: {}", bad.segment, bad.why)
-    });
-    lines
 }
 
 fn print(out: &mut impl Write, dir: &Path, verdict: &StreamsVerdict) -> io::Result<()> {
@@ -80,7 +41,7 @@ fn print(out: &mut impl Write, dir: &Path, verdict: &StreamsVerdict) -> io::Resu
     writeln!(out, "entries    {}", verdict.entries)?;
     writeln!(out, "records    {}", verdict.records)?;
     writeln!(out, "footers    {} can be used", verdict.footers)?;
-    findings(verdict).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    print_findings(out, verdict)?;
     let dir = dir.display();
     if verdict.log.outcome == Outcome::Corrupt {
         writeln!(
@@ -96,6 +57,26 @@ fn print(out: &mut impl Write, dir: &Path, verdict: &StreamsVerdict) -> io::Resu
         )?;
     }
     Ok(())
+}
+
+fn print_findings(out: &mut impl Write, verdict: &StreamsVerdict) -> io::Result<()> {
+    print_some(out, "missing    ", &verdict.missing, NAMED, |missing| {
+        let (name, first, last) = (missing.name.escape_ascii(), missing.first, missing.last);
+        match first == last {
+            true => format!("entry {first} of stream {name}"),
+            false => format!("entries {first} to {last} of stream {name}"),
+        }
+    })?;
+    print_some(out, "nameless   ", &verdict.without_anchor, NAMED, |id| {
+        format!("records of stream number {id}; its anchor, which has the name, is lost")
+    })?;
+    print_some(out, "different  ", &verdict.different, NAMED, |name| {
+        format!("stream {}: the footers and the records differ", name.escape_ascii())
+    })?;
+    print_some(out, "footer     ", &verdict.bad_footers, NAMED, |bad| {
+        let at = bad.lsn.map_or(String::new(), |lsn| format!(" at LSN {lsn}"));
+        format!("of segment {}{at}: {}", bad.segment, bad.why)
+    })
 }
 
 /// Returns the object for `--json`. The help documents its names, so they stay.

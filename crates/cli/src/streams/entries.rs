@@ -1,6 +1,5 @@
 //! `palisade streams dump` and `palisade streams tail`: the entries of one stream.
 
-use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -10,20 +9,17 @@ use palisade_streams::{Entry, Follow, Followed, StreamStatus};
 use serde::Serialize;
 
 use super::{Opened, StreamDumpArgs, StreamTailArgs};
-use crate::dump::{self, hex};
+use crate::dump::{self, beginning, hex};
 use crate::exit::Failure;
 use crate::follow::wait;
-use crate::json;
-
-/// How much of an entry the short form shows.
-const SHOWN_BYTES: usize = 48;
+use crate::output::{note, print_json};
 
 /// Prints the entries that the arguments ask for.
 ///
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(super) fn dump(args: &StreamDumpArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let mut opened = Opened::open(&args.dir)?;
+    let mut opened = Opened::open(&args.log.dir)?;
     let name = &args.name.0;
     let stream = opened.reader.stream(name)?;
     check_index(&stream, args.from)?;
@@ -33,7 +29,7 @@ pub(super) fn dump(args: &StreamDumpArgs, out: &mut impl Write) -> Result<(), Fa
     let mut damage = None;
     for entry in opened.reader.entries(name, begin..end)? {
         match entry {
-            Ok(entry) => print_as(args.json, out, &entry).map_err(Failure::output)?,
+            Ok(entry) => print_as(args.log.json, out, &entry).map_err(Failure::output)?,
             Err(error) if error.kind() == ErrorKind::Truncated => note(out, error.finding())?,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 damage.get_or_insert(error);
@@ -67,7 +63,7 @@ fn check_index(stream: &StreamStatus, from: Option<u64>) -> Result<(), Failure> 
 /// # Errors
 /// Those of reading the log and of `out`.
 pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let Opened { log, mut state, reader } = Opened::open(&args.dir)?;
+    let Opened { log, mut state, reader } = Opened::open(&args.log.dir)?;
     let mut follow = reader.follow(&args.name.0, args.from)?;
     // Polls without an entry since the last one with an entry.
     let mut idle = 0_u32;
@@ -78,7 +74,7 @@ pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Fa
         }
         match found? {
             Some(Followed::Entry(entry)) => {
-                print_as(args.json, out, &entry).map_err(Failure::output)?;
+                print_as(args.log.json, out, &entry).map_err(Failure::output)?;
                 idle = 0;
                 continue;
             }
@@ -117,13 +113,6 @@ fn check_end(log: &Inspector, before: &State, follow: &Follow) -> Result<(), Fai
     dump::may_end_at(follow.end(), log, before)
 }
 
-fn note(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
-    out.flush().map_err(Failure::output)?;
-    // Ignore a failure to print: the indexes in the output show the gap.
-    let _ = writeln!(io::stderr(), "note: {text}");
-    Ok(())
-}
-
 /// An entry as one JSON object.
 #[derive(Serialize)]
 struct JsonEntry {
@@ -136,9 +125,7 @@ struct JsonEntry {
 fn print_as(as_json: bool, out: &mut impl Write, entry: &Entry) -> io::Result<()> {
     let (index, data) = (entry.index(), entry.data());
     if as_json {
-        return json::print(out, &JsonEntry { index, bytes: data.len(), hex: hex(data) });
+        return print_json(out, &JsonEntry { index, bytes: data.len(), hex: hex(data) });
     }
-    let shown = &data[..data.len().min(SHOWN_BYTES)];
-    let more = if shown.len() < data.len() { "..." } else { "" };
-    writeln!(out, "{index:>12}  {:>8} bytes  {}{more}", data.len(), shown.escape_ascii())
+    writeln!(out, "{index:>12}  {:>8} bytes  {}", data.len(), beginning(data))
 }

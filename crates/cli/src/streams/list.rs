@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::Opened;
 use crate::args::LogArgs;
 use crate::exit::Failure;
-use crate::json;
+use crate::output::{self, print_json, print_some};
 
 /// How many consumers are named, and how many streams that keep the log.
-const NAMED_STREAMS: usize = 12;
+const NAMED: usize = 12;
 
 /// Prints all streams.
 ///
@@ -22,7 +22,7 @@ pub(super) fn ls(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let opened = Opened::open(&args.dir)?;
     for stream in opened.reader.streams() {
         let printed = match args.json {
-            true => json::print(out, &object_of(&stream)),
+            true => print_json(out, &object_of(&stream)),
             false => print_stream(out, &stream),
         };
         printed.map_err(Failure::output)?;
@@ -64,6 +64,7 @@ fn object_of(stream: &StreamStatus) -> Value {
 }
 
 /// The sums over all streams.
+#[derive(Default)]
 struct Sums {
     streams: usize,
     entries: u64,
@@ -76,20 +77,17 @@ struct Sums {
 
 impl Sums {
     fn of(reader: &Reader) -> Result<Sums, Failure> {
-        let streams = reader.streams();
-        let mut consumers = Vec::new();
-        for stream in &streams {
-            let of_stream = reader.consumers(&stream.name)?.into_iter();
-            consumers.extend(of_stream.map(|consumer| (stream.name.clone(), consumer)));
+        let mut sums = Sums::default();
+        for stream in reader.streams() {
+            sums.streams += 1;
+            sums.entries += stream.entries;
+            sums.missing += missing(&stream);
+            sums.values += stream.values;
+            sums.bytes += stream.bytes;
+            let consumers = reader.consumers(&stream.name)?.into_iter();
+            sums.consumers.extend(consumers.map(|consumer| (stream.name.clone(), consumer)));
         }
-        Ok(Sums {
-            streams: streams.len(),
-            entries: streams.iter().map(|stream| stream.entries).sum(),
-            missing: streams.iter().map(missing).sum(),
-            values: streams.iter().map(|stream| stream.values).sum(),
-            bytes: streams.iter().map(|stream| stream.bytes).sum(),
-            consumers,
-        })
+        Ok(sums)
     }
 }
 
@@ -100,11 +98,8 @@ impl Sums {
 pub(super) fn stat(args: &LogArgs, out: &mut impl Write) -> Result<(), Failure> {
     let opened = Opened::open(&args.dir)?;
     let (sums, stats) = (Sums::of(&opened.reader)?, opened.reader.stats());
-    let printed = match args.json {
-        true => json::print(out, &object(&args.dir, &sums, &stats)),
-        false => print(out, &args.dir, &sums, &stats),
-    };
-    printed.and_then(|()| out.flush()).map_err(Failure::output)?;
+    let object = args.json.then(|| object(&args.dir, &sums, &stats));
+    output::print(out, object, |out| print(out, &args.dir, &sums, &stats))?;
     opened.check_end()
 }
 
@@ -121,26 +116,25 @@ fn print(out: &mut impl Write, dir: &Path, sums: &Sums, stats: &ReaderStats) -> 
     writeln!(out, "log       LSN {head} to {end}, segments of {} bytes", stats.segment_bytes)?;
     let (records, moved, footers) = (stats.records, stats.moved, stats.footers);
     writeln!(out, "records   {records}, with {moved} copies of moved entries, {footers} footers")?;
-    for (stream, consumer) in sums.consumers.iter().take(NAMED_STREAMS) {
+    print_some(out, "consumer  ", &sums.consumers, NAMED, |(stream, consumer)| {
         let (stream, name) = (stream.escape_ascii(), consumer.name.escape_ascii());
         let ConsumerStatus { acked, lag, .. } = consumer;
         let seeks = if consumer.is_truncated { ", truncated: it must seek" } else { "" };
-        writeln!(out, "consumer  {name} of {stream}, at {acked}, {lag} entries behind{seeks}")?;
-    }
-    if let Some(more) = sums.consumers.len().checked_sub(NAMED_STREAMS).filter(|more| *more > 0) {
-        writeln!(out, "consumer  and {more} more consumers, which --json lists")?;
-    }
-    for Pinned { name, entries, first, .. } in stats.pinned.iter().take(NAMED_STREAMS) {
-        let name = name.escape_ascii();
-        match first {
-            Some(first) => writeln!(out, "keeps     {name}, {entries} entries from {first} on")?,
-            None => writeln!(out, "keeps     {name}, by its anchor")?,
-        }
-    }
-    if let Some(more) = stats.pinned.len().checked_sub(NAMED_STREAMS).filter(|more| *more > 0) {
-        writeln!(out, "keeps     and {more} more streams, which --json lists")?;
-    }
-    Ok(())
+        format!("{name} of {stream}, at {acked}, {lag} entries behind{seeks}")
+    })?;
+    print_some(
+        out,
+        "keeps     ",
+        &stats.pinned,
+        NAMED,
+        |Pinned { name, entries, first, .. }| {
+            let name = name.escape_ascii();
+            match first {
+                Some(first) => format!("{name}, {entries} entries from {first} on"),
+                None => format!("{name}, by its anchor"),
+            }
+        },
+    )
 }
 
 /// Returns the object of `stat --json`. The help documents its names, so they must not change.

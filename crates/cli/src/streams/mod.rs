@@ -5,7 +5,7 @@ mod entries;
 mod list;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use palisade::inspect::{Inspector, State};
@@ -168,8 +168,8 @@ enum StreamsCommand {
 
 #[derive(Args, Debug)]
 struct StreamDumpArgs {
-    /// Folder of the log.
-    dir: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
     /// Name of the stream, with escapes as `ls` prints them.
     #[arg(value_parser = parse_name)]
     name: Name,
@@ -182,24 +182,18 @@ struct StreamDumpArgs {
     /// Print the last entries of the range only, this many.
     #[arg(long, value_name = "N")]
     last: Option<u64>,
-    /// One JSON object a line, with all bytes in hexadecimal.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args, Debug)]
 struct StreamTailArgs {
-    /// Folder of the log.
-    dir: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
     /// Name of the stream, with escapes as `ls` prints them.
     #[arg(value_parser = parse_name)]
     name: Name,
     /// Begin with the entry that has this index. Default: the first one.
     #[arg(long, value_name = "INDEX")]
     from: Option<u64>,
-    /// One JSON object a line, with all bytes in hexadecimal.
-    #[arg(long)]
-    json: bool,
     /// Milliseconds that it waits between two polls of the files.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
@@ -267,7 +261,7 @@ impl Opened {
     fn open(dir: &Path) -> Result<Opened, Failure> {
         let log = dump::open(dir)?;
         let state = log.state()?;
-        let reader = while_reading(&log, || Reader::open(dir))?;
+        let reader = while_reading(&log, |_| Reader::open(dir))?;
         Ok(Opened { log, state, reader })
     }
 

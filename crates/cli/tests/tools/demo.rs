@@ -27,22 +27,6 @@ fn demo_holds(promise: &str, rate: &str) {
 }
 
 #[test]
-fn json_is_one_object_with_the_fields_of_the_help() {
-    let folder = folder();
-    let output = in_folder(folder.path(), &["--threads", "2", "--rounds", "2", "--json"]);
-    assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    is_documented("demo", [&report, &report["rounds"][1]]);
-    assert_eq!((&report["threads"], &report["promise"]), (&2.into(), &"commit".into()));
-    assert_eq!((&report["rounds"][1]["round"], &report["record_bytes"]), (&2.into(), &256.into()));
-    for name in ["acknowledged", "recovered"] {
-        let of = |round: usize| report["rounds"][round][name].as_u64().unwrap();
-        assert_eq!(report[name], of(0) + of(1), "{report}");
-        assert!(of(0) > 0 && of(1) > 0, "{report}");
-    }
-}
-
-#[test]
 fn a_folder_of_its_own_is_removed() {
     let folder = folder();
     let output = in_folder(folder.path(), &["--threads", "2", "--record-bytes", "33"]);

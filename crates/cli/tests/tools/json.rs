@@ -95,8 +95,7 @@ fn dump_and_salvage_as_json_have_the_fields_of_the_help() {
 #[test]
 fn every_command_that_prints_data_documents_its_json_fields() {
     for tool in [
-        "demo", "info", "map", "stat", "dump", "verify", "salvage", "repair", "restore", "backup",
-        "doctor",
+        "info", "map", "stat", "dump", "verify", "salvage", "repair", "restore", "backup", "doctor",
     ] {
         let help = help(tool);
         assert!(help.contains("      --json") && help.contains("\nFields of "), "{tool}: {help}");

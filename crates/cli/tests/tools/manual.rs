@@ -32,7 +32,7 @@ fn each_shell_gets_completions_of_all_commands_and_options() {
         for word in COMMANDS.into_iter().chain(["poll-ms", "dry-run"]) {
             assert!(script.contains(word), "{word} is not in the completions for {shell}");
         }
-        for hidden in ["doctor-guard", "demo-child", "demo-fill"] {
+        for hidden in ["doctor-guard", "demo-child"] {
             assert!(!script.contains(hidden), "{hidden} is in the completions for {shell}");
         }
     }
@@ -67,7 +67,7 @@ fn the_manual_has_a_page_for_all_and_one_for_each_command() {
 
 #[test]
 fn an_unknown_shell_or_command_is_wrong_usage() {
-    for args in [["completions", "tcsh"], ["man", "demo-fill"], ["man", "nonsense"]] {
+    for args in [["completions", "tcsh"], ["man", "demo-child"], ["man", "nonsense"]] {
         let output = words(&args).output().unwrap();
         assert_eq!(code(&output), 2, "{output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");

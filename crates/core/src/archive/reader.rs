@@ -8,13 +8,13 @@ use palisade_store::disk::{Access, DEFAULT_FILE_MODE, Disk, Kind, OsDisk, guarde
 use palisade_store::folder::{Folder, segment_name};
 use palisade_store::meta::{self, rebuilt};
 use palisade_store::segment::header::{self, HeaderFault, LogOf};
-use palisade_store::segment::list::{damaged, listed};
+use palisade_store::segment::header::{damaged, listed};
 use palisade_store::segment::segment_file::LOG_AT;
 use palisade_store::{BadHeader, ReadStore, Segment, SegmentHeader, State};
 
 use super::owner_name;
-use crate::copy::stray_from;
 use crate::inspect::Inspector;
+use crate::recovery::listing::first_stray;
 use crate::{Error, ErrorKind, Lsn, Records, Result, Uuid};
 
 const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
@@ -22,45 +22,35 @@ const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the fil
 const READ_ABOVE: &str = "get the segment from another copy, or, if the file is none, move it \
      away; or read on from an LSN above";
 
-/// The records of the segments in an [`Archive`](super::Archive).
-///
-/// [`Restore`](crate::Restore) makes a log of them. Their LSNs are those that they had. An archive
-/// ends with a segment, at or below the head of the
-/// log that writes it: the records between are archived when their segment is released.
-///
-/// An archive breaks where a segment is missing or damaged, and where a [`Repair`](crate::Repair)
-/// kept nothing of the log: what the head's segment held below the head is in no archive then. The
-/// error at such a place names it, and `records` reads on from an LSN above.
+/// The records of the segments in an [`Archive`](super::Archive), with their LSNs.
+/// [`Restore`](crate::Restore) makes a log of them. An archive ends with a segment, at or below the
+/// log's head. It breaks where a segment is missing or damaged, and where a
+/// [`Repair`](crate::Repair) kept nothing; `records` reads on from an LSN above.
 #[derive(Clone, Debug)]
 pub struct ArchiveReader {
     folder: Folder,
     state: State,
 }
 
-/// What the folder of an archive holds.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// The segments, ascending; the header of a damaged one does not validate.
     pub(crate) segments: Vec<Segment>,
-    /// The numbers in the names of files that are no segments of the log.
     pub(crate) strays: Vec<u64>,
 }
 
 impl ArchiveReader {
-    /// Finds archived segments in the folder `path`. If files of several logs lie there, the
-    /// archive is that of the log that the file `archive-of-UUID` names, or else of the log with
-    /// the most segments. Files that are no segments of this log are not read:
-    /// [`strays`](ArchiveReader::strays).
+    /// Finds archived segments in the folder `path`. Of several logs, reads the one that the file
+    /// `archive-of-UUID` names, or else the one with the most segments.
     ///
     /// # Errors
     /// `NotFound`: there are none, or no folder. `Corrupt`: no file has a header that validates.
-    /// `Unsupported`: a later version of Palisade wrote one. `Foreign`: a segment's name is that of
-    /// a folder or a link. `PermissionDenied`, `NoFiles`, `Io`.
+    /// `Unsupported`. `Foreign`: a segment's name is that of a folder or a link.
+    /// `PermissionDenied`, `NoFiles`, `Io`.
     pub fn open(path: impl AsRef<Path>) -> Result<ArchiveReader> {
         ArchiveReader::open_on(Arc::new(OsDisk), path)
     }
 
-    /// Finds archived segments in a folder of a disk, as [`open`](ArchiveReader::open) does.
+    /// Opens as [`open`](ArchiveReader::open) does, on another disk.
     ///
     /// # Errors
     /// As [`open`](ArchiveReader::open).
@@ -68,8 +58,7 @@ impl ArchiveReader {
         ArchiveReader::open_of(disk, path.as_ref(), None)
     }
 
-    /// Opens the archive as `open_on` does. If no file names the archive's log, and a segment of
-    /// `log` is there, the archive is that of `log`.
+    /// Prefers `log`, if no file names the archive's log.
     pub(crate) fn open_of(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -89,15 +78,13 @@ impl ArchiveReader {
         Ok(ArchiveReader { state: meta::bare_state(&owner, head), folder })
     }
 
-    /// Returns the records from the one at `from` on, or from the first archived one on.
+    /// Returns the records from the one at `from` on, or all.
     ///
     /// # Errors
-    /// `Corrupt` or `Io`: the header of the segment at `from` is damaged or unreadable, and no
-    /// lower one tells where the records begin; they can be read from the next segment on.
-    /// `Corrupt` if headers contradict each other; `NotFound` if the segments were removed;
-    /// `PermissionDenied`, `NoFiles` and `Io` if a file cannot be read. The iterator gives
-    /// `Corrupt` at a record that is damaged, or that was in a segment that is missing, and where
-    /// nothing says that the next epoch follows on the one before.
+    /// `Corrupt`, `Io`: no header at or below `from` shows where the records begin; read from the
+    /// next segment on. `Corrupt`: also if headers contradict each other. `NotFound`: the segments
+    /// were removed. `PermissionDenied`, `NoFiles`. The iterator returns `Corrupt` at a record that
+    /// is damaged or missing, and where nothing shows that the next epoch follows.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         self.check_begin(from)?;
         let records = Inspector::new(self.clone()).records_until(from, self.end()?);
@@ -107,8 +94,7 @@ impl ArchiveReader {
         })
     }
 
-    /// Refuses to read from a segment of whose header, and of those below, nothing is known: only
-    /// the headers above would tell where the records begin, and skip it.
+    /// Refuses a start below which no header is known: the headers above would skip the segment.
     fn check_begin(&self, from: Option<Lsn>) -> Result<()> {
         let State { segment_bytes, head, .. } = self.state;
         let from = from.unwrap_or(head).max(head).segment(segment_bytes);
@@ -124,31 +110,22 @@ impl ArchiveReader {
         Err(error.at_lsn(Lsn::new(number * segment_bytes)).with_advice(READ_ABOVE))
     }
 
-    /// Returns the files that have a segment's name and are no segments of the log: their header is
-    /// that of another log or of another segment, or it does not validate and no segment of the
-    /// log is near. A file near the log whose header does not validate counts as a damaged segment.
+    /// Returns the files with a segment's name that are of another log or segment, or have no valid
+    /// header and are not near the log. A file near the log without one counts as a damaged
+    /// segment.
     ///
     /// # Errors
-    /// `Unsupported`: a later version of Palisade wrote a file. `Foreign`: a segment's name is that
-    /// of a folder or a link. `PermissionDenied`, `NoFiles`, `Io`.
+    /// As [`open`](ArchiveReader::open), except `NotFound` and `Corrupt`.
     pub fn strays(&self) -> Result<Vec<PathBuf>> {
         Ok(self.contents()?.strays.into_iter().map(|number| self.path_of(number)).collect())
     }
 
-    /// Returns where the last record of the archive ends.
-    ///
-    /// # Errors
-    /// `NotFound` if the segments have been removed, `PermissionDenied` and `Io`.
     pub(crate) fn end(&self) -> Result<Lsn> {
         let last = self.contents()?.segments.pop().ok_or_else(|| none(&self.folder))?;
         self.end_of(&last)
     }
 
-    /// Returns where the last record of an archived segment ends: where its file ends, or, without
-    /// a valid header, where the segment ends.
-    ///
-    /// # Errors
-    /// `PermissionDenied`, `NoFiles` and `Io`.
+    /// Returns where the file ends, or, without a valid header, the segment.
     pub(crate) fn end_of(&self, segment: &Segment) -> Result<Lsn> {
         let segment_bytes = self.state.segment_bytes;
         let (base, name) = (segment.number * segment_bytes, segment_name(segment.number));
@@ -160,7 +137,6 @@ impl ArchiveReader {
         Ok(Lsn::new(base).plus(bytes.min(segment_bytes)))
     }
 
-    /// Tells the segments of the log from strays.
     pub(crate) fn contents(&self) -> Result<Contents> {
         let State { uuid, segment_bytes, head, .. } = self.state;
         let (first, behind) = (head.segment(segment_bytes), Lsn::LIMIT.segment(segment_bytes));
@@ -188,7 +164,7 @@ impl ArchiveReader {
                 None => contents.strays.push(number),
             }
         }
-        let above = contents.segments.split_off(stray_from(&self.state, &contents.segments));
+        let above = contents.segments.split_off(first_stray(&self.state, &contents.segments));
         contents.strays.extend(above.into_iter().map(|stray| stray.number));
         contents.strays.sort_unstable();
         Ok(contents)
@@ -199,8 +175,7 @@ impl ArchiveReader {
     }
 }
 
-/// The state is made up from the segments: their log's identity and geometry, and as the head the
-/// first byte of the lowest one.
+/// The state is made up from the segments.
 #[doc(hidden)]
 impl ReadStore for ArchiveReader {
     fn state(&self) -> Result<State> {
@@ -238,18 +213,14 @@ impl ReadStore for ArchiveReader {
     }
 }
 
-/// A file that has a segment's name: the number in its name, and what its first block says.
 pub(super) type Look = (u64, FoundFile);
 
 #[derive(Debug)]
 pub(super) enum FoundFile {
-    /// It is a segment of this log.
     Of(LogOf, SegmentHeader),
-    /// It is another segment of this log, of this number. The text says so.
+    /// Another segment of this log, of this number, as the text says.
     Misplaced(LogOf, u64, String),
-    /// Nothing that can be known.
     Damaged(HeaderFault),
-    /// The medium cannot read the block. It is as one that is damaged.
     Unreadable(Error),
 }
 
@@ -267,14 +238,11 @@ impl FoundFile {
     }
 }
 
-/// Looks at each file that has a segment's name, in ascending order of the numbers.
 pub(super) fn look_at_all(folder: &Folder) -> Result<Vec<Look>> {
     let numbers = folder.segment_numbers(1)?.into_iter();
     numbers.filter_map(|number| look(folder, number).transpose()).collect()
 }
 
-/// Reads the header of the file of segment `number`. Returns `None` if there is no such file any
-/// more.
 pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
     let found = match folder.header_block(number) {
         Ok(None) => return Ok(None),
@@ -287,9 +255,8 @@ pub(super) fn look(folder: &Folder, number: u64) -> Result<Option<Look>> {
     Ok(Some((number, found)))
 }
 
-/// Returns the log whose archive the folder is: the log that a file among `names` names, or else
-/// the log `uuid`, or else the log with the most segments. A log without a segment here does not
-/// count.
+/// Returns the log with a segment here that a name names, or else the log `uuid`, or else the one
+/// with the most segments.
 pub(super) fn owner_of(names: &[String], looks: &[Look], uuid: Option<Uuid>) -> Option<LogOf> {
     let mut logs: Vec<(LogOf, usize)> = Vec::new();
     for (_, found) in looks {
@@ -305,8 +272,6 @@ pub(super) fn owner_of(names: &[String], looks: &[Look], uuid: Option<Uuid>) -> 
     logs.into_iter().max_by_key(rank).map(|(log, _)| log)
 }
 
-/// Returns the numbers of the segments whose files have their own names, of the logs that `is_own`
-/// accepts.
 fn own_numbers(looks: &[Look], is_own: impl Fn(&LogOf) -> bool) -> BTreeSet<u64> {
     let own = |(number, found): &Look| match found {
         FoundFile::Of(log, _) if is_own(log) => Some(*number),
@@ -315,8 +280,7 @@ fn own_numbers(looks: &[Look], is_own: impl Fn(&LogOf) -> bool) -> BTreeSet<u64>
     looks.iter().filter_map(own).collect()
 }
 
-/// Returns the first segment of the archive: the lowest one whose header validates, or a damaged
-/// one that `rebuilt::first_of` finds below it.
+/// Returns the lowest segment whose header validates, or a damaged one that belongs below it.
 fn first_of(looks: &[Look], owner: &LogOf) -> u64 {
     let numbers = own_numbers(looks, |log| log == owner);
     let may_be_own = |(number, found): &Look| match found {
@@ -333,8 +297,6 @@ fn first_of(looks: &[Look], owner: &LogOf) -> u64 {
     lowest.map_or(0, |header| rebuilt::first_of(&present, header, owner.segment_bytes))
 }
 
-/// Returns the error for a folder in which no file is a segment: that of a file of a later version,
-/// or else that of the lowest file.
 fn none_in(folder: &Folder, looks: &[Look]) -> Error {
     let unsupported =
         |found: &FoundFile| matches!(found, FoundFile::Damaged(fault) if fault.is_unsupported());
@@ -352,7 +314,6 @@ fn none(folder: &Folder) -> Error {
     Error::new(ErrorKind::NotFound, text).at_path(folder.path())
 }
 
-/// Returns the error for a file whose header this build cannot read.
 pub(super) fn fault_of(folder: &Folder, number: u64, fault: &HeaderFault) -> Error {
     let is_unsupported = fault.is_unsupported();
     let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
@@ -361,7 +322,6 @@ pub(super) fn fault_of(folder: &Folder, number: u64, fault: &HeaderFault) -> Err
     if is_unsupported { error } else { error.with_advice(IS_IT_A_SEGMENT) }
 }
 
-/// Returns the error for a file that is another segment than its name says.
 pub(super) fn misplaced(folder: &Folder, number: u64, why: &str) -> Error {
     let error =
         Error::new(ErrorKind::Corrupt, format!("an archived segment has a wrong name: {why}"));

@@ -4,8 +4,8 @@
 //! *Lap*: one pass through the ring. *Slot*: one word per 16 ring bytes, stored apart from them; it
 //! holds the end of the reservation that begins there. *Crosser*: the owner of a reservation that
 //! would cross a segment end. *Limit*: `written + ring`, above which the ring's bytes still belong
-//! to the lap before. *Rest*: the bytes from the tail to the end of its block. With `pad_to_block`
-//! each sync has to end with a block, so a leader reserves the rest as padding.
+//! to the lap before. *Rest*: the bytes from the tail to the end of its block, which a leader
+//! reserves as padding with `pad_to_block`, because each sync then ends with a block.
 //!
 //! # States of a byte range `[lsn, end)`
 //! | state | how it is known | who may touch the bytes |
@@ -19,7 +19,7 @@
 //! # Protocol
 //! Appender:
 //! 1. Wait for room, in the queue if there is none (`queue`).
-//! 2. `fetch_add` on the tail: the atomic addition makes the range the appender's own.
+//! 2. `fetch_add` on the tail: makes the range the appender's own.
 //! 3. If a flag comes back, nothing is reserved.
 //! 4. A crosser fills its whole range with padding and begins again.
 //! 5. Wait until the range has room.
@@ -31,23 +31,19 @@
 //! 1. Pause: set a flag in the tail. The first flag of any kind fixes the end of the log.
 //! 2. Wait until every reservation below that end is published.
 //! 3. Resume: store the new epoch's seed, then swap the tail for the new base, without the flag.
-//!
-//! An addition that met the flag reserved nothing. The swap removes what it added to the tail. A
-//! thread sets or clears a flag only under the lock of `fixed_end`, so the swap loses no other
-//! flag.
+//!    The swap also removes what additions that met the flag have added. It loses no other flag,
+//!    because a thread sets or clears a flag only under the lock of `fixed_end`.
 //!
 //! Holder of the write lock: from the last end on, follow the slots while each holds an end above
 //! its start; write the bytes to the store; publish *written*.
 //!
-//! A slot holds an absolute end, so the end of an older lap never passes for one of this lap: a
-//! reservation is at most half a ring, so every end of the lap before is below every start that
-//! maps to the slot in this lap. Reservations begin at least 24 bytes apart, so no two of one lap
-//! share a slot. Only a rest may be shorter, but the reservation after it begins a block. Stale
-//! bytes of the ring cannot imitate a slot, because slots are not in the ring.
+//! A slot never shows an end of another lap or reservation (`docs/concurrency.md`), because a
+//! reservation is at most half a ring, and reservations begin at least 24 bytes apart, except
+//! behind a rest, where a block begins. Stale bytes of the ring cannot imitate a slot.
 //!
 //! # Ordering pairs
-//! - P1: slot store in `publish` (Release) with slot load in `published_end` (Acquire): the
-//!   copied bytes are visible to the holder of the write lock.
+//! - P1: slot store in `publish` (Release) with slot load in `published_end` (Acquire): the copied
+//!   bytes are visible to the holder of the write lock.
 //! - P2: *written* (see `watermark`): the reads of the lap before are complete before the limit
 //!   lets its bytes be overwritten.
 //! - P9: the tail's swap in `resume` (Release) with the addition in `reserve` (Acquire), through
@@ -55,15 +51,12 @@
 //!   its seed.
 //!
 //! # Progress
-//! The calls of an append that finds room are wait-free. `reserve_rest` and
-//! `stop_at_block` repeat a compare-and-swap, which fails only if another thread has reserved.
-//! `stop`, `stop_at_block`, `resume` and, once a flag is set, `reserved` lock `fixed_end`, which no
-//! holder keeps over a wait. An append without room waits outside of this module: it writes the
-//! filled records, so it waits only for the owners of lower reservations.
+//! An append that finds room is wait-free here. A compare-and-swap of the tail fails only if
+//! another thread has reserved. No thread keeps the lock of `fixed_end` over a wait.
 //!
 //! # Why not
-//! A fence or a read-modify-write in `publish` would let it wake a waiter for a filled hole. It
-//! would cost every append 5 or 20 ns. The waiting side polls instead (`docs/concurrency.md`).
+//! A fence or a read-modify-write in `publish`, to wake a waiter for a filled hole, would cost
+//! every append 5 or 20 ns. The waiting side polls instead.
 //!
 //! # Checked by
 //! `reservations_never_overlap`, `bytes_below_filled_are_readable`,
@@ -78,7 +71,7 @@ use std::fmt;
 use std::io::IoSlice;
 
 use palisade_store::memory::Memory;
-use palisade_store::prefetch;
+use palisade_store::memory::will_touch;
 use palisade_store::sync::{
     AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, ProcessMark, ZeroedWords,
 };
@@ -93,14 +86,13 @@ use crate::watermark::Watermark;
 use crate::{Error, Lsn, MemoryKind};
 
 const SLOT_BYTES: u64 = 16;
-/// The unit that a medium may damage as a whole if power is lost during a write to a part of it.
-/// (Models have small rings.)
+/// The unit that power loss may damage as a whole. (Models have small rings.)
 pub(crate) const BLOCK_BYTES: u64 = if cfg!(loom) { 64 } else { 4096 };
-/// How many reservations ahead the walk over the slots prefetches.
+/// In reservations.
 const WALK_AHEAD: u64 = 8;
-/// How many reservations ahead an appender prefetches.
+/// In reservations.
 const APPEND_AHEAD: u64 = 2;
-/// The processor itself fetches what is longer while it is copied.
+/// The processor itself fetches what is longer.
 const FETCH_AHEAD_BYTES: u64 = 512;
 
 const FLAG_CLOSED: u64 = 1 << 63;
@@ -108,15 +100,13 @@ const FLAG_POISONED: u64 = 1 << 62;
 const FLAG_PAUSED: u64 = 1 << 61;
 const FLAGS: u64 = FLAG_CLOSED | FLAG_POISONED | FLAG_PAUSED;
 
-/// Why a buffer takes no more reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     Closed,
     Poisoned,
-    /// The suffix is being truncated, and reservations continue in a moment; or the log was opened
-    /// above `max_bytes`.
+    /// A truncation of the suffix, or the log was opened above `max_bytes`.
     Paused,
-    /// This process is a child of the one that opened the log. Not a flag of the tail.
+    /// This process is a forked child. Not a flag of the tail.
     Forked,
 }
 
@@ -131,20 +121,16 @@ impl Stop {
     }
 }
 
-/// Why `stop_at_block` set no flag. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFixed {
-    /// A flag is set already.
     Stopped(Stop),
-    /// The buffer has no room for the rest of the block. Holds the length of the rest in bytes.
+    /// There is no room for the rest, of this many bytes.
     NoRoom(u64),
 }
 
-/// The ring, its slots, its tail and the *written* watermark.
 pub(crate) struct Buffer {
     tail: CachePadded<AtomicU64>,
-    /// End of the bytes that were handed to the operating system; published by the write lock's
-    /// holder.
+    /// Bytes below were handed to the operating system.
     pub(crate) written: Watermark,
     // The admission limit: see `queue`.
     admitted: Watermark,
@@ -165,8 +151,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates an empty buffer over `memory`, whose length is a power of two, that begins at
-    /// `base`.
+    /// Makes an empty buffer. The length of `memory` is a power of two.
     pub(crate) fn new(
         memory: Memory,
         base: Lsn,
@@ -197,35 +182,31 @@ impl Buffer {
         })
     }
 
-    /// Returns the same buffer. If `pads`, each sync has to end at a multiple of [`BLOCK_BYTES`].
     pub(crate) fn padded(self, pads: bool) -> Buffer {
         Buffer { block_bytes: if pads { BLOCK_BYTES } else { 1 }, ..self }
     }
 
-    /// Returns whether each sync has to end with a block.
     pub(crate) fn pads(&self) -> bool {
         self.block_bytes > 1
     }
 
-    /// Returns the bytes of the blocks with which syncs end; 1 without `pad_to_block`.
     pub(crate) fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
 
-    /// Returns whether this process opened the log; false in a forked child.
+    /// Returns false in a forked child.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.process.is_own()
     }
 
-    /// Returns the size of the largest reservation: half the ring or half a segment, whichever is
-    /// less.
+    /// Returns half the ring or half a segment, whichever is less.
     pub(crate) fn max_reservation_bytes(&self) -> u64 {
         let half = (self.ring_bytes / 2).min(self.segment_bytes / 2);
         half - half % frame::ALIGN_BYTES
     }
 
-    /// Returns the seed of the epoch of the caller's reservation.
+    /// Returns the seed for the caller's reservation.
     #[inline]
     pub(crate) fn seed(&self) -> EpochSeed {
         // Relaxed: the addition that made the reservation has acquired it [P9], and it changes only
@@ -237,7 +218,6 @@ impl Buffer {
         self.memory.kind()
     }
 
-    /// Returns the bytes of memory that the ring and the slots take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.ring_bytes + self.slots.len() as u64 * size_of::<AtomicU64>() as u64
     }
@@ -267,8 +247,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the fixed end of a tail with a flag in a forked child, where the lock may be held
-    /// for ever.
+    /// Reads it without the lock, which may be held for ever in a forked child.
     #[cold]
     fn reserved_at_fork(&self) -> Lsn {
         let fixed_end = self.fixed_end.try_lock().and_then(|end| *end);
@@ -276,7 +255,6 @@ impl Buffer {
         fixed_end.unwrap_or_else(|| Lsn::new(self.tail.load(Ordering::Relaxed) & !FLAGS))
     }
 
-    /// Returns the limit, above which the ring's bytes still belong to the lap before.
     #[inline]
     pub(crate) fn limit(&self) -> Lsn {
         self.written.read().plus(self.ring_bytes).min(Lsn::LIMIT)
@@ -308,7 +286,7 @@ impl Buffer {
         Ok(Claim { at: raw })
     }
 
-    /// Sets a flag and returns the end of the log, which the first flag has fixed.
+    /// Sets a flag. Returns the end of the log, which the first flag has fixed.
     pub(crate) fn stop(&self, stop: Stop) -> Lsn {
         let mut fixed_end = self.fixed_end.lock();
         // Relaxed: the tail's own modification order orders reservations with the flag; the lock
@@ -317,11 +295,9 @@ impl Buffer {
         *fixed_end.get_or_insert(Lsn::new(raw & !FLAGS))
     }
 
-    /// Sets a flag as `stop` does, but with `pad_to_block` the fixed end is the end of a block.
-    /// Then the call also reserves the rest of the block and returns it. The caller pads the rest.
-    ///
-    /// If the buffer has no room for the rest, sets no flag. After the flag is set, no thread may
-    /// wait for space on a full disk: a truncation that waits keeps all appends waiting.
+    /// As `stop`. With `pad_to_block` it fixes the end of a block and reserves the rest, which the
+    /// caller pads. If there is no room for the rest, sets no flag: a thread that then waits for
+    /// space on a full disk would keep all appends waiting.
     pub(crate) fn stop_at_block(&self, stop: Stop) -> Result<(Lsn, Option<Rest>), NotFixed> {
         let mut fixed_end = self.fixed_end.lock();
         let mut tail = self.tail().map_err(NotFixed::Stopped)?;
@@ -348,8 +324,7 @@ impl Buffer {
         }
     }
 
-    /// Reserves the rest of the tail's block. Returns `None` if the rest is empty, if it has no
-    /// room, or if there are no more reservations.
+    /// Reserves the rest of the tail's block, if there is one, and room for it.
     pub(crate) fn reserve_rest(&self) -> Option<Rest> {
         loop {
             let tail = self.tail().ok()?;
@@ -363,7 +338,6 @@ impl Buffer {
         }
     }
 
-    /// Returns whether a sync may end at `lsn`.
     pub(crate) fn is_block_end(&self, lsn: Lsn) -> bool {
         self.rest_bytes(lsn) == 0
     }
@@ -379,10 +353,8 @@ impl Buffer {
             .map(drop)
     }
 
-    /// Ends the pause: the next reservation begins at `at`, in the epoch that `seed` belongs to. A
-    /// log that was closed or poisoned meanwhile stays so, and ends at `at`.
-    ///
-    /// The caller knows that everything below the fixed end has been published.
+    /// Ends the pause: the next reservation begins at `at`, with `seed`. A log that was closed or
+    /// poisoned meanwhile ends at `at`. Everything below the fixed end has been published.
     pub(crate) fn resume(&self, at: Lsn, seed: EpochSeed) {
         let mut fixed_end = self.fixed_end.lock();
         // Relaxed: published by the tail below [P9].
@@ -395,7 +367,6 @@ impl Buffer {
         self.tail.swap(at.as_u64() | others, Ordering::Release);
     }
 
-    /// Returns whether the range of `claim`, which is `bytes` long, crosses a segment end.
     #[inline]
     pub(crate) fn crosses(&self, claim: &Claim, bytes: u64) -> bool {
         let last = claim.at + bytes - 1;
@@ -405,7 +376,7 @@ impl Buffer {
         }
     }
 
-    /// Returns where the reservation that begins at `at` ends, once it is published.
+    /// Returns where the reservation at `at` ends, once it is published.
     #[inline]
     pub(crate) fn published_end(&self, at: Lsn) -> Option<Lsn> {
         // Acquire: the bytes copied before the publish are visible; pairs with the Release in
@@ -414,18 +385,17 @@ impl Buffer {
         (end > at.as_u64()).then_some(Lsn::new(end))
     }
 
-    /// Returns what `published_end` returns, and prefetches the slots that a walk will reach if the
-    /// following reservations are as long as this one.
+    /// As `published_end`, and prefetches slots ahead.
     #[inline]
     pub(crate) fn walk_from(&self, at: Lsn) -> Option<Lsn> {
         let end = self.published_end(at)?;
         let ahead = end.as_u64() + WALK_AHEAD * end.bytes_since(at);
-        prefetch::will_touch(std::ptr::from_ref(self.slot(ahead)).cast());
+        will_touch(std::ptr::from_ref(self.slot(ahead)).cast());
         Some(end)
     }
 
-    /// Prefetches the ring's cache lines and the slot that a reservation of `bytes` a little later
-    /// will write, so that they arrive while this one's checksum is computed.
+    /// Prefetches what a reservation of `bytes` a little later will write, while this one's
+    /// checksum is computed.
     #[inline]
     pub(crate) fn fetch_ahead(&self, bytes: u64) {
         if cfg!(loom) {
@@ -434,7 +404,7 @@ impl Buffer {
         }
         // Relaxed: a guess. A flag in it, or a faster thread, makes it a bad one.
         let at = self.tail.load(Ordering::Relaxed).wrapping_add(APPEND_AHEAD * bytes);
-        prefetch::will_touch(std::ptr::from_ref(self.slot(at)).cast());
+        will_touch(std::ptr::from_ref(self.slot(at)).cast());
         self.memory.fetch_ahead(at, bytes.min(FETCH_AHEAD_BYTES) as usize);
     }
 

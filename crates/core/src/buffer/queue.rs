@@ -1,25 +1,23 @@
-//! The queue for room: no append is overtaken by more than [`LAPS`] laps.
-//!
-//! A long append needs much room at one time. Without a queue, short appends would take each piece
-//! of room as soon as a write makes it, and the long one would wait for as long as they come.
+//! The queue for room: no append is overtaken by more than [`LAPS`] laps. Else short ones would
+//! take each piece of room before a long one.
 //!
 //! # Words
-//! *Place*: the entry in the queue of an append that waits for room. It holds the tail that the
-//! append saw when it found no room. *First*: the place with the lowest tail. *Admission limit*:
-//! the end of the room that appends may take. It is the limit of the buffer, `written + ring`, or
-//! `LAPS` laps above the first place, whichever is less.
+//! *Place*: the entry of an append that waits for room. It holds the tail that the append saw when
+//! it found none. *First*: the place with the lowest tail. *Admission limit*: the end of the room
+//! that appends may take: the limit of the buffer, `written + ring`, or `LAPS` laps above the first
+//! place, whichever is less.
 //!
 //! # Protocol
 //! 1. An append reserves at once if its range would end at or below the admission limit.
 //! 2. Else it takes a place, then writes what is filled and looks again.
-//! 3. The first place may take room up to the limit of the buffer. If the others have come to the
+//! 3. The first place may take room up to the limit of the buffer. Once the others have come to the
 //!    admission limit, they wait, all reservations below it are filled and written, and the first
 //!    place has room.
 //! 4. It leaves the queue after its reservation, or with an error.
 //!
-//! The thread that writes raises the admission limit after each piece, and an append that leaves
-//! the queue does, too. Both hold the lock of the queue, so a limit that ignores a place is not
-//! published after that place was taken.
+//! The thread that writes raises the admission limit after each piece, and so does an append that
+//! leaves the queue. Both hold the lock of the queue, so no limit that ignores a place is published
+//! after that place was taken.
 //!
 //! # Ordering pairs
 //! P2: the thread that raises the admission limit has published *written*, or has read it with
@@ -27,10 +25,6 @@
 //!
 //! # Progress
 //! The lock is held for a few instructions. An append that does not wait takes no lock.
-//!
-//! # Why not
-//! A reservation without room would keep its place, too. But on a full disk it would have to wait
-//! until there is space, and an append gets `NoSpace`.
 //!
 //! # Checked by
 //! `an_append_that_waits_is_overtaken_for_bounded_laps`,
@@ -41,10 +35,9 @@ use std::collections::BTreeSet;
 use super::Buffer;
 use crate::Lsn;
 
-/// How many laps the tail may move on while an append waits for room. (Models have few records.)
+/// How many laps the tail may move on meanwhile. (Models have few records.)
 pub(crate) const LAPS: u64 = if cfg!(loom) { 1 } else { 8 };
 
-/// The appends that wait for room.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     next_number: u64,
@@ -52,7 +45,7 @@ pub(super) struct Queue {
     places: BTreeSet<(Lsn, u64)>,
 }
 
-/// A place in the queue. Its drop leaves the queue.
+/// A place in the queue, until it is dropped.
 #[derive(Debug)]
 #[must_use = "a place that is dropped keeps no room"]
 pub(crate) struct Place<'a> {
@@ -73,7 +66,6 @@ impl Drop for Place<'_> {
 }
 
 impl Buffer {
-    /// Takes a place for an append that found no room at `tail`.
     pub(crate) fn take_place(&self, tail: Lsn) -> Place<'_> {
         let mut queue = self.queue.lock();
         let key = (tail, queue.next_number);
@@ -82,19 +74,17 @@ impl Buffer {
         Place { buffer: self, key }
     }
 
-    /// Returns whether an append whose range would end at `end` may reserve.
     pub(crate) fn admits(&self, end: Lsn, place: Option<&Place<'_>>) -> bool {
         let is_first = |place: &Place<'_>| self.queue.lock().places.first() == Some(&place.key);
         end <= self.admission_limit() || end <= self.limit() && place.is_some_and(is_first)
     }
 
-    /// Returns the end of the room that an append without a place may take.
     #[inline]
     pub(crate) fn admission_limit(&self) -> Lsn {
         self.admitted.read()
     }
 
-    /// Publishes *written*, and lets appends take the room. The caller holds the write lock.
+    /// Publishes *written*, and lets appends take the room, under the write lock.
     pub(crate) fn publish_written(&self, to: Lsn) {
         self.written.publish(to);
         if self.is_own() {

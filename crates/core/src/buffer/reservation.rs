@@ -1,7 +1,4 @@
 //! The stages of a reservation: claim, reserved range, published range.
-//!
-//! A [`Claim`] becomes a [`Reserved`] range when its bytes are free. Its owner fills and publishes
-//! the range. The head of the module `buffer` has the protocol.
 
 use palisade_store::sync::Ordering;
 
@@ -9,12 +6,10 @@ use super::Buffer;
 use crate::Lsn;
 use crate::frame;
 
-/// A range of the log that this thread has reserved. Its bytes in the ring may still hold records
-/// that are not written yet.
+/// A range that this thread has reserved, whose bytes in the ring may still be unread.
 ///
-/// The owner must call [`occupy`](Claim::occupy), or the log has a hole. Only on a poisoned log may
-/// it give up. Stores only the start, because the caller knows the length: so a `Result` of it fits
-/// in two registers, which makes an append faster.
+/// Unless the log is poisoned, the owner must call [`occupy`](Claim::occupy), or the log has a
+/// hole. Stores only the start, so that a `Result` of it fits in two registers.
 #[derive(Debug)]
 #[must_use = "a claim that is let go of leaves a hole"]
 pub(crate) struct Claim {
@@ -22,14 +17,12 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Returns the exclusive end of the range, which is `bytes` long.
     #[inline]
     pub(crate) fn end(&self, bytes: u64) -> Lsn {
         Lsn::new(self.at + bytes)
     }
 
-    /// Returns the range of `bytes` bytes, to be written; `None` if it ends above `limit`, the end
-    /// of the ring's free bytes. It stores how far the durable watermark, `durable`, is below it.
+    /// Returns the range to write, or `None` if it ends above `limit`.
     #[inline(always)]
     pub(crate) fn occupy<'a>(
         &self,
@@ -47,7 +40,7 @@ impl Claim {
     }
 }
 
-/// A claim to the rest of a block, which becomes padding.
+/// A claim to the rest of a block.
 #[derive(Debug)]
 #[must_use = "a rest that is let go of leaves a hole"]
 pub(crate) struct Rest {
@@ -55,15 +48,13 @@ pub(crate) struct Rest {
     pub(crate) bytes: u64,
 }
 
-/// A range of the log whose bytes this thread may write, until it publishes it.
-///
-/// If it is dropped unpublished, by a panic or an early return, it becomes padding.
+/// A range that this thread may write until it publishes it. Its drop pads it.
 #[derive(Debug)]
 pub(crate) struct Reserved<'a> {
     buffer: &'a Buffer,
     at: u64,
     end: u64,
-    /// How far the durable watermark was below the start of the range when `occupy` ran.
+    /// How far the durable watermark was below the range.
     pub(crate) durable_lag: u64,
 }
 
@@ -76,7 +67,6 @@ impl Reserved<'_> {
         Lsn::new(self.end)
     }
 
-    /// Copies `bytes` to the position `offset` bytes above the start of the range.
     #[inline]
     #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -89,7 +79,7 @@ impl Reserved<'_> {
         unsafe { self.buffer.memory.write(self.at + offset, bytes) };
     }
 
-    /// Copies a frame of `head` and `body`, padded with zeros to `len`, to `offset`.
+    /// Copies a frame of `head` and `body`, padded with zeros to `len`.
     #[inline]
     #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
     pub(crate) fn place(
@@ -108,8 +98,7 @@ impl Reserved<'_> {
         unsafe { self.buffer.memory.place(self.at + offset, head, body, len as usize) };
     }
 
-    /// Calls `fill` with `len` zeroed bytes at `offset`. Returns `None` if they wrap around the
-    /// ring.
+    /// Calls `fill` with `len` zeroed bytes, or returns `None` if they wrap around the ring.
     #[expect(unsafe_code, reason = "the reservation is what makes the range exclusive")]
     pub(crate) fn fill<R>(
         &mut self,
@@ -129,7 +118,7 @@ impl Reserved<'_> {
         std::mem::forget(self);
     }
 
-    /// Fills the whole range with padding, one frame per segment that it touches, and publishes it.
+    /// Publishes padding, one frame per segment that the range touches.
     pub(crate) fn pad(mut self) {
         self.write_padding();
         self.publish();

@@ -1,9 +1,7 @@
 //! Futures and callbacks that wait for an LSN: two maps under a lock, ordered by LSN.
 //!
-//! One map holds those for which the flusher leads, the other holds the tails that only watch. The
-//! flusher takes waiters out in LSN order, and the thread that stops it takes out the rest. The
-//! lock is never held over a system call, a wake-up or foreign code: wakers are cloned, woken and
-//! dropped outside of it.
+//! The flusher leads for those in one map; the other holds the tails that only watch. No system
+//! call, wake-up or foreign code runs under the lock: wakers are cloned, woken and dropped outside.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,27 +16,23 @@ use super::Commit;
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// Runs when an LSN is durable, or when it is known that it will not be.
+/// Runs when an LSN is durable, or will never be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// Names a registration: the target, and a number that no other registration has.
-///
-/// The number is not zero, so `None` is one word. A ticket has an `Option<Key>`: with a separate
-/// tag the compiler wrote it in pieces and read it as a whole, which stalled each append.
+/// The target and a unique number, not zero, so that `None` is one word: a separate tag in the
+/// `Option<Key>` of a ticket stalled each append.
 pub(crate) type Key = (Lsn, NonZeroU64);
 
 const _: () = assert!(size_of::<Option<Key>>() == size_of::<Key>());
 
-/// What a future asks of the flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// To lead until the target is durable.
     ForSync,
-    /// To wake it when the target is durable. Another thread leads.
+    /// Another thread leads.
     Watch,
 }
 
-/// The lowest targets of the waiters that are left.
+/// The lowest targets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Left {
     /// The flusher leads for it.
@@ -52,7 +46,6 @@ pub(super) enum AsyncWaiter {
     Callback(Callback),
 }
 
-/// Waiters that were taken out, in LSN order.
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) wakers: Vec<Waker>,
@@ -103,13 +96,12 @@ impl AsyncWaiters {
         self.state.lock().len() as u64
     }
 
-    /// Moves the waiters whose target is at or below `durable` into `due`, in LSN order.
     pub(super) fn take_due(&self, durable: Lsn, due: &mut Due) -> Left {
         self.state.lock().take_due(durable, due)
     }
 
-    /// Moves the waiters whose target is durable into `due`, and all others that `of` names into
-    /// `failed`. The futures among the others find `error` when they are polled.
+    /// Moves waiters whose target is durable into `due`, and others of `of` into `failed`, whose
+    /// futures get `error`.
     pub(super) fn take_all(
         &self,
         of: &[Wait],
@@ -129,13 +121,11 @@ impl AsyncWaiters {
         }
     }
 
-    /// Refuses registrations from now on.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
     }
 
-    /// Refuses a registration if the flusher has ended, or too many wait; `queued` callbacks are
-    /// due and have not run.
+    /// Refuses a registration if the flusher has ended, or too many wait.
     fn check_room(&self, state: &Registrations, queued: usize) -> Result<()> {
         if state.is_closed {
             return Err(Error::bare(ErrorKind::Closed));
@@ -177,8 +167,7 @@ impl Registrations {
     }
 }
 
-/// Moves the waiters whose target is at or below `durable` into `due`, in LSN order. Returns the
-/// lowest target that is left.
+/// Moves waiters up to `durable` into `due`. Returns the lowest target that is left.
 fn take_up_to(
     waiters: &mut BTreeMap<Key, AsyncWaiter>,
     durable: Lsn,
@@ -194,9 +183,8 @@ fn take_up_to(
 }
 
 impl Commit {
-    /// Polls a future that waits for `target`. `key` is its registration, if it has one.
-    ///
-    /// Never blocks on the store: the flusher, which the caller has started, leads or watches.
+    /// Polls a future with the registration `key`. Never blocks on the store: the flusher, which
+    /// the caller has started, leads or watches.
     pub(crate) fn poll_wait(
         &self,
         wait: Wait,
@@ -234,7 +222,6 @@ impl Commit {
         Poll::Pending
     }
 
-    /// Cancels the wait of a future.
     pub(crate) fn cancel_wait(&self, wait: Wait, key: Key) {
         if !self.buffer.is_own() {
             return;
@@ -244,8 +231,8 @@ impl Commit {
         let _ = survive(|| drop(cancelled));
     }
 
-    /// Registers `callback` for `target`. It runs on the callback thread, soon if the target is
-    /// durable already. If this fails, it never runs.
+    /// Registers `callback`. It runs on the callback thread, also if the target is durable already.
+    /// If this fails, it never runs.
     pub(crate) fn register_callback(
         self: &Arc<Self>,
         target: Lsn,

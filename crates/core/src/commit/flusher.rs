@@ -1,10 +1,9 @@
-//! The flusher: a background thread that leads for async waiters, serves them, wakes the tasks that
-//! poll a tail, keeps the interval policy, and writes complete pieces that appenders have filled.
+//! The flusher: a background thread that leads for async waiters, wakes them and the tasks that
+//! poll a tail, keeps the interval policy, and writes complete pieces.
 //!
-//! The first future, callback or complete piece starts the flusher; under `Interval` the open
-//! starts it. The flusher ends with `close`, `abandon` or the last handle. A thread never needs the
-//! flusher: an appender that finds no room writes the filled records, and a thread that waits for a
-//! sync leads.
+//! The first future, callback or complete piece starts it, and under `Interval` the open. It ends
+//! with `close`, `abandon` or the last handle. No thread needs it: appenders make room themselves,
+//! and threads that wait for a sync lead.
 //!
 //! # Protocol
 //! The flusher repeats these steps:
@@ -14,14 +13,14 @@
 //!    their lowest target as a thread does, then look at *durable* again.
 //! 4. If the interval is over and everything is durable, begin the next interval. Else if others
 //!    are left, or the interval is over, register a target as a thread does: the lowest one of the
-//!    others, or without others the end of the last reservation. If the target is not durable and
-//!    leadership is free, lead.
+//!    others, or else the end of the last reservation. If the target is not durable and leadership
+//!    is free, lead.
 //! 5. After STOP, serve once more, refuse new async waiters, give `Closed` to those that are left,
 //!    and end.
-//! 6. If the target of 3 or 4 was durable, or 4 led or began the next interval, go to 1 at once,
-//!    because there may be more to do. Else sleep until the word differs from that of 1, then go
-//!    to 1. If the interval is not over yet, sleep at most until its end. If it is over, the leader
-//!    wakes the flusher when it frees leadership.
+//! 6. If the target of 3 or 4 was durable, or 4 led or began the next interval, go to 1: there may
+//!    be more to do. Else sleep until the word differs from that of 1, or until the end of the
+//!    interval if that is yet to come, then go to 1. If the interval is over, the leader wakes the
+//!    flusher when it frees leadership.
 //!
 //! # Ordering pairs
 //! - P6: a request is a bit. A thread registers its async waiter under the lock of the async
@@ -40,26 +39,24 @@ use std::time::Duration;
 use palisade_store::sync::{AtomicU32, Instant, Ordering, survive};
 
 use super::async_waiters::{Due, Left, Wait};
-use super::background::BackgroundThread;
+use super::threads::BackgroundThread;
 use super::wait_group::WaitGroup;
 use super::{Commit, is_over};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// How long the flusher leads before it looks at its requests again.
 const LEAD_SLICE: Duration = Duration::from_millis(20);
-/// The shortest interval between two syncs of the interval policy.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_micros(100);
-/// The longest time after a failed attempt until the interval policy tries again.
+/// The longest time until the interval policy tries again.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Async waiters have come.
 const SERVE: u32 = 1;
 /// A piece is complete.
 const WRITE: u32 = 2;
-/// The last handle is gone, or the log was closed or abandoned.
+/// The log ends.
 const STOP: u32 = 4;
 
-/// All async waiters.
 const ALL: &[Wait] = &[Wait::ForSync, Wait::Watch];
 
 #[derive(Debug)]
@@ -83,7 +80,6 @@ impl Flusher {
         self.ask(SERVE);
     }
 
-    /// Sets a request. Returns false if it was set already.
     fn ask(&self, request: u32) -> bool {
         // Relaxed: the lock of the async waiters orders the registration [P6].
         let is_new = self.requests.fetch_or(request, Ordering::Relaxed) & request == 0;
@@ -99,7 +95,6 @@ impl Flusher {
     }
 }
 
-/// When the interval policy syncs next.
 struct Timer {
     interval: Duration,
     next: Instant,
@@ -118,7 +113,6 @@ impl Timer {
 }
 
 impl Commit {
-    /// Starts the flusher if it does not run.
     pub(crate) fn start_flusher(self: &Arc<Self>, interval: Option<Duration>) -> Result<()> {
         self.check_process()?;
         self.flusher.thread.start(|| {
@@ -127,15 +121,15 @@ impl Commit {
         })
     }
 
-    /// Asks the flusher to write all filled records to the store. Returns false if the flusher has
-    /// not yet taken an earlier request.
+    /// Asks the flusher to write all filled records. Returns false if it has yet to take an earlier
+    /// request.
     #[must_use]
     pub(crate) fn write_soon(&self) -> bool {
         self.flusher.ask(WRITE)
     }
 
-    /// Ends the flusher and the workers. Waits for each of these threads that is not the caller.
-    /// The callbacks that are due still run. Drops the releases that have not begun.
+    /// Ends the flusher and the workers, and waits for those that are not the caller. Due callbacks
+    /// still run; releases that have not begun do not.
     pub(crate) fn stop_background_threads(&self) {
         self.flusher.ask(STOP);
         self.flusher.thread.join();
@@ -191,15 +185,13 @@ impl Commit {
         self.durable.read() >= self.buffer.reserved()
     }
 
-    /// Registers the target of a tail, for which the flusher does not lead. Returns whether the
-    /// target is durable by now.
+    /// Registers a target of a tail. Returns whether it is durable.
     fn watch(&self, target: Lsn) -> bool {
         self.flusher.group.register(target);
         self.durable.read() >= target
     }
 
-    /// Registers the target and leads if leadership is free. Returns whether there may be more to
-    /// do at once.
+    /// Leads if leadership is free. Returns whether there may be more to do.
     fn lead_as_flusher(&self, target: Lsn, due: &mut Due, timer: &mut Option<Timer>) -> bool {
         self.flusher.group.register(target);
         if self.check().is_err() {
@@ -236,8 +228,7 @@ impl Commit {
         }
     }
 
-    /// Gives `error` to the async waiters that `of` names. All those whose target is durable get
-    /// `Ok` instead.
+    /// Gives `error` to the async waiters that `of` names, and `Ok` to all whose target is durable.
     fn fail_async_waiters(&self, of: &[Wait], error: &Error, due: &mut Due) {
         let mut failed = Due::default();
         self.async_waiters.take_all(of, &self.durable, error, due, &mut failed);
@@ -247,8 +238,8 @@ impl Commit {
         wake(&mut failed);
     }
 
-    /// Gives callbacks to their thread. This comes before any waker runs: a waker may drop the last
-    /// handle, which ends that thread.
+    /// Gives callbacks to their thread, before any waker runs: a waker may drop the last handle,
+    /// which ends that thread.
     fn queue_callbacks(&self, due: &mut Due, result: &Result<()>) {
         due.callbacks
             .drain(..)

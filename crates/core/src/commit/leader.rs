@@ -1,6 +1,4 @@
-//! Leading: rounds of write, sync and publication for all waiters.
-//!
-//! The protocol, its words and its ordering pairs are at the head of [`commit`](super).
+//! The leader: rounds of write, sync and publication. [`commit`](super) has the protocol.
 
 use std::time::Duration;
 
@@ -15,7 +13,6 @@ use crate::{ErrorKind, Lsn, Result};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 
-/// The right to sync and to publish *durable*.
 #[derive(Debug)]
 pub(super) struct Leadership(CachePadded<AtomicU32>);
 
@@ -24,7 +21,6 @@ impl Leadership {
         Leadership(CachePadded::new(AtomicU32::new(FREE)))
     }
 
-    /// Takes leadership if it is free.
     #[must_use]
     pub(super) fn try_take(&self) -> bool {
         // Acquire: shows this leader the work of the last one; pairs with the Release in `free`
@@ -32,21 +28,19 @@ impl Leadership {
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns whether leadership seems to be free. This is a hint: a later `try_take` can find it
-    /// free although this returned false.
+    /// Returns a hint: a later `try_take` may succeed although this returned false.
     pub(super) fn seems_free(&self) -> bool {
         self.0.load(Ordering::Relaxed) == FREE
     }
 
-    /// Frees leadership. The caller holds it, and wakes candidates afterwards.
     fn free(&self) {
         // Release: for the next leader [P4].
         self.0.store(FREE, Ordering::Release);
     }
 }
 
-/// Leadership, taken. Its drop frees leadership and wakes candidates, also after a panic: else
-/// nobody would lead again, and `abandon` would wait for ever.
+/// Leadership. Its drop frees it and wakes candidates, also after a panic: else nobody would lead
+/// again, and `abandon` would wait for ever.
 struct Led<'a>(&'a Commit);
 
 impl Drop for Led<'_> {
@@ -56,9 +50,8 @@ impl Drop for Led<'_> {
     }
 }
 
-/// How many committers come back after a round, so that the next leader can wait for them.
-///
-/// All fields are hints: a wrong value only costs time.
+/// How many committers come back after a round. All fields are hints: a wrong value only costs
+/// time.
 #[derive(Debug)]
 pub(super) struct Gathering {
     percent: u64,
@@ -67,10 +60,10 @@ pub(super) struct Gathering {
     arrivals: CachePadded<StatCell>,
     // The value of `arrivals` when the last round stopped gathering.
     arrivals_before: StatCell,
-    // How many committers arrived for the round that gathered last.
+    // How many arrived for the last round.
     group: StatCell,
-    // How many arrivals the next round waits for: as many as the last round had, and once it has
-    // synced, those that arrived meanwhile.
+    // How many arrivals the next round waits for: those of the last round, and after its sync also
+    // those that came during it.
     expected: StatCell,
     rounds: StatCell,
     pub(super) yields: Yields,
@@ -89,7 +82,6 @@ impl Gathering {
         }
     }
 
-    /// Counts a wait that begins. Returns how many began before it.
     pub(super) fn note_arrival(&self) -> u64 {
         // Relaxed, here and below: hints.
         self.arrivals.fetch_add(1, Ordering::Relaxed)
@@ -99,11 +91,9 @@ impl Gathering {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Waits until `expected` committers have arrived: as many as the last round woke, and those
-    /// that arrived while it synced. Waits at most the budget, `percent` percent of the time of a
-    /// sync, and ends sooner if the next arrival comes too late (`is_too_late`) or another thread
-    /// kept the core. In a pause of the yields it does not wait. `is_flusher`: the flusher leads,
-    /// and no committer does.
+    /// Waits for `expected` committers, at most `percent` percent of the time of a sync. Ends
+    /// sooner if the next one is too late, or if another thread kept the core: then it also pauses
+    /// the waits of later rounds.
     fn wait(&self, sync_ns: u64, is_flusher: bool) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let arrived = || self.arrivals.load(Ordering::Relaxed) - before;
@@ -136,13 +126,11 @@ impl Gathering {
         self.group.store(arrived(), Ordering::Relaxed);
     }
 
-    /// Returns how many committers arrived for the round that gathered last.
     pub(super) fn group(&self) -> u64 {
         self.group.load(Ordering::Relaxed)
     }
 
-    /// Starts the next round's count where this round stopped gathering. The leader calls it after
-    /// the write.
+    /// Starts the next round's count, after the write.
     fn begin_sync(&self) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let group = self.group.load(Ordering::Relaxed);
@@ -151,7 +139,7 @@ impl Gathering {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes how many committers the next round can have, before this round wakes its own.
+    /// Notes how many committers the next round can have, before this one wakes its own.
     fn end_sync(&self) {
         let before = self.arrivals_before.load(Ordering::Relaxed);
         let came = self.arrivals.load(Ordering::Relaxed) - before;
@@ -160,18 +148,15 @@ impl Gathering {
     }
 }
 
-/// Returns whether a wait for the next arrival costs the `count` committers that have arrived more
-/// than it gains. The limit of 5/4 is measured on 2 cores: 32 threads made a tenth more commits
-/// than without a limit. With 1, 8 threads made fewer; with 3/2, 32 threads gained less. A thread
-/// that leads counts one as `missing`. The flusher, which mostly leads for tasks, counts all: few
-/// threads run many tasks, so the next arrival brings others.
+/// Returns whether a wait for the next arrival costs the committers that have arrived more than it
+/// gains. The limit of 5/4 is measured. The flusher counts all as `missing`: few threads run many
+/// tasks, so the next arrival brings others.
 fn is_too_late(since_arrival_ns: u64, count: u64, missing: u64, budget_ns: u64) -> bool {
     since_arrival_ns.saturating_mul(count) > (budget_ns / 4 * 5).saturating_mul(missing)
 }
 
 impl Commit {
-    /// Leads until `target` is durable or the deadline comes, then frees leadership. The caller has
-    /// taken it.
+    /// Leads until `target` is durable or the deadline comes. The caller has taken leadership.
     pub(super) fn lead(
         &self,
         target: Lsn,
@@ -209,8 +194,8 @@ impl Commit {
         }
     }
 
-    /// Takes leadership and the write lock, then calls `run`. The caller lets no append
-    /// reserve, and everything that is reserved is durable. Returns the error of a poisoned log.
+    /// Calls `run` under leadership and the write lock, unless the log is poisoned. The caller has
+    /// paused the tail, and everything reserved is durable.
     pub(crate) fn with_leadership<R>(&self, run: impl FnOnce(&mut WriteCursor) -> R) -> Result<R> {
         let mut backoff = Backoff::default();
         while !self.leadership.try_take() {
@@ -221,8 +206,7 @@ impl Commit {
         self.check().map(|()| run(&mut self.cursor.lock()))
     }
 
-    /// Waits for the running round and write of a poisoned log, then calls `run`. Meanwhile no
-    /// thread writes or syncs.
+    /// Calls `run` when the last round and the last write of a poisoned log have ended.
     pub(crate) fn after_rounds(&self, run: impl FnOnce()) {
         let mut backoff = Backoff::default();
         while !self.leadership.try_take() {
@@ -233,7 +217,6 @@ impl Commit {
         run();
     }
 
-    /// Runs one round: writes everything that is filled, syncs it, and publishes *durable*.
     fn round(&self) -> Result<()> {
         self.check()?;
         if self.buffer.pads() {
@@ -260,7 +243,7 @@ impl Commit {
             Err(error) if error.kind() == ErrorKind::NoFiles => return Err(error),
             synced => synced.map_err(|error| self.poison(error))?,
         };
-        // What was synced is not acknowledged without its mark. A later round makes both again.
+        // Without the mark nothing is acknowledged. A later round repeats the sync and the mark.
         self.poison_unless_no_space(marked)?;
         // If another thread has poisoned the log meanwhile, do not acknowledge what was synced.
         self.check()?;
@@ -273,9 +256,8 @@ impl Commit {
         wrote
     }
 
-    /// Chooses the block end, where the next sync ends: pads the tail's block, and takes its end.
-    /// If the last block end is not durable yet, keeps that. Also if there is no room for the
-    /// padding: the next write makes room.
+    /// Pads the tail's block and chooses its end, unless the last block end is not durable yet or
+    /// there is no room: the next write makes room.
     fn choose_block_end(&self) {
         let mut block_end = self.block_end.lock();
         if *block_end > self.durable.peek() {
@@ -294,8 +276,6 @@ impl Commit {
         }
     }
 
-    /// Returns where the next sync ends: at the block end if everything below it is written. Else
-    /// returns `durable`, which means that there is nothing to sync.
     fn block_end_within(&self, written: Lsn, durable: Lsn) -> Lsn {
         let block_end = *self.block_end.lock();
         if block_end <= written { block_end.max(durable) } else { durable }
@@ -306,7 +286,6 @@ impl Commit {
 mod tests {
     use super::*;
 
-    /// A budget that no test waits out.
     const LONG_SYNC_NS: u64 = u64::MAX / 1000;
 
     #[test]

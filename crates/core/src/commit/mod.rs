@@ -19,7 +19,7 @@
 //! # Protocol
 //! A waiter:
 //! 1. Returns if *durable* covers its target. The first time, takes leadership if it is free, and
-//!    leads. If it had registered before, its round would wake a group for its own target. Else, if
+//!    leads: a round after its registration would wake a group for its own target. Else, if
 //!    committers outnumber the cores, it first tries both for a while between yields (`yields`).
 //! 2. Registers in a group (`wait_group`), then looks again at *durable* and at the failure.
 //! 3. Takes leadership if it is free, and leads.
@@ -37,14 +37,14 @@
 //! 6. If its own target is above a hole: polls, and begins again at 1.
 //!
 //! Leadership is never handed to a thread that sleeps: the first thread that runs takes it. The
-//! flusher leads in the same way, for async waiters and the interval policy. An appender without
-//! room takes the write lock itself, and never needs leadership.
+//! flusher leads in the same way. An appender without room takes the write lock itself, without
+//! leadership.
 //!
 //! With `pad_to_block` the leader also chooses a *block end* before step 2, if everything below the
-//! last block end is durable: it pads the rest of the tail's block if there is room. In step 3 it
-//! syncs only if *written* is at or above the block end, and then exactly up to the block end. So
-//! the bytes above share no block with the bytes that it publishes as durable. A hole below the
-//! block end delays everything below the block end.
+//! last one is durable: it pads the rest of the tail's block if there is room. In step 3 it syncs
+//! only if *written* is at or above the block end, and then exactly up to it, so the bytes above
+//! share no block with those that become durable. A hole below the block end delays everything
+//! below it.
 //!
 //! # Ordering pairs
 //! P1, P2 (`buffer`, `watermark`), P3 (`wait_group`), P6 (`flusher`).
@@ -57,17 +57,13 @@
 //!   the store when the sync began.
 //!
 //! # Progress
-//! A leader gathers, waits for the write lock and the device, and polls for the owner of a hole. It
-//! may hold leadership while it polls, because every thread that waits then waits for the same
-//! hole: everything below the hole, or with `pad_to_block` below the last block end, is durable. A
-//! leader frees the write lock before it polls for a hole, so the owner of the hole gets room. An
-//! appender without room waits for the holder of the write lock, which can wait for the device.
+//! A leader waits for the write lock, the device and, by polls without the write lock, the owner of
+//! a hole. Then all waiters wait for the same hole: everything below it, or with `pad_to_block`
+//! below the last block end, is durable. `docs/concurrency.md` has the proof.
 //!
 //! # Why not
-//! One mutex around write and sync: nobody could make room while a sync runs. A dedicated sync
-//! thread: two more switches per commit. One condition variable for all: a sync also wakes the
-//! threads that it does not serve. A queue of waiters that passes leadership on: a thread that does
-//! not run may then hold it.
+//! One mutex around write and sync: nobody could make room while a sync runs. A queue that passes
+//! leadership on: a thread that does not run may then hold it.
 //!
 //! # Checked by
 //! `no_wake_up_is_lost`, `the_owner_of_a_hole_need_not_come_back`,
@@ -75,13 +71,12 @@
 //! `a_waker_is_woken_or_sees_completion`, `a_thread_that_yields_is_served_or_leads`.
 
 mod async_waiters;
-mod background;
 mod flusher;
 mod leader;
 mod room;
 mod space_watch;
+mod threads;
 mod wait_group;
-mod workers;
 mod writer;
 mod yields;
 
@@ -97,8 +92,8 @@ use self::leader::{Gathering, Leadership};
 pub(crate) use self::room::WhenFull;
 pub(crate) use self::space_watch::SoftLimit;
 use self::space_watch::SpaceWatch;
+use self::threads::Worker;
 use self::wait_group::{Least, WaitGroup};
-use self::workers::Worker;
 pub(crate) use self::writer::WriteCursor;
 use crate::buffer::{Buffer, Claim, Reserved, Stop};
 use crate::events::Observer;
@@ -106,11 +101,9 @@ use crate::stats::Counters;
 use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Lsn, Options, Result, Store};
 
-/// Groups of committers: those of this round, those of the next, and two for threads that are late.
-/// The choice of a group is only a hint. Models have two groups, which gives fewer schedules.
+/// Groups of this round, of the next, and two for late threads. (Models have fewer schedules.)
 const GROUPS: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// Everything between a published record and its acknowledgement.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) buffer: Buffer,
@@ -178,9 +171,8 @@ impl Commit {
         }
     }
 
-    /// Waits until everything below `target` is durable. Returns false if the deadline came first.
-    ///
-    /// Leads at least one round if leadership is free, however early the deadline is.
+    /// Waits until everything below `target` is durable. Returns false at the deadline, but leads a
+    /// round first if leadership is free.
     pub(crate) fn wait(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
         self.check_process()?;
         if self.durable.read() >= target {
@@ -226,9 +218,8 @@ impl Commit {
         }
     }
 
-    /// Waits as `wait` does, but neither leads nor requests a sync. Returns false, too, if
-    /// `is_cancelled` returns true. The thread that cancels calls `wake_observers`, because this
-    /// thread may sleep until the deadline.
+    /// As `wait`, but does not lead. Returns false, too, if `is_cancelled`; the thread that cancels
+    /// calls `wake_observers`.
     pub(crate) fn observe(
         &self,
         target: Lsn,
@@ -250,8 +241,7 @@ impl Commit {
         }
     }
 
-    /// Returns the group that the running round serves if `target` is written, else the group of
-    /// the next round.
+    /// Returns the group of the running round if `target` is written, else that of the next round.
     fn group_for(&self, target: Lsn) -> &WaitGroup {
         // A hint: a wrong group costs a wake-up for nothing.
         let is_written = target <= self.buffer.written.peek();
@@ -266,13 +256,12 @@ impl Commit {
         self.asleep.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the groups whose threads can lead.
     fn groups(&self) -> impl Iterator<Item = &WaitGroup> {
         self.groups.iter().chain([self.flusher.group()])
     }
 
     /// Wakes each group with a target that *durable* has reached. If leadership is free, first
-    /// wakes one thread of each group whose targets are all higher, so that one of them leads.
+    /// wakes one thread of each other group, so that one of them leads.
     fn wake_waiters(&self, is_leadership_free: bool) {
         let durable = self.durable.peek();
         let mut reached = [false; GROUPS + 1];
@@ -290,34 +279,29 @@ impl Commit {
         }
     }
 
-    /// Wakes the threads that observe. Each looks again.
     pub(crate) fn wake_observers(&self) {
         self.observers.wake_all();
     }
 
-    /// Wakes all threads that wait, so that they see the failure or the end of the log.
     pub(crate) fn wake_everyone(&self) {
         self.groups().chain([&self.observers]).for_each(WaitGroup::wake_all);
     }
 
-    /// Returns the range of `claim` if its end is within the buffer's `limit`.
     #[inline(always)]
     pub(crate) fn occupy(&self, claim: &Claim, bytes: u64, limit: Lsn) -> Option<Reserved<'_>> {
         claim.occupy(&self.buffer, bytes, limit, self.durable.peek())
     }
 
-    /// Refuses a process that was forked from the one that opened the log. Every call makes this
-    /// check before it takes a lock: a thread of the parent may have held the lock at the fork, and
-    /// the child would wait for ever.
+    /// Refuses a forked child. Every call checks this before it takes a lock, which a thread of the
+    /// parent may have held at the fork.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.buffer.is_own() { Ok(()) } else { Err(self.forked()) }
     }
 
-    /// Leaves the log to the parent, and returns the error of each call in a forked child.
-    ///
-    /// The drop of the last handle does not suffice: a thread of the parent may have had a handle,
-    /// which stays in the child for ever.
+    /// Leaves the log to the parent, and returns the error of each call in a forked child. The drop
+    /// of the last handle does not suffice: those of other threads of the parent stay in the child
+    /// for ever.
     #[cold]
     pub(crate) fn forked(&self) -> Error {
         self.store.close();
@@ -326,13 +310,12 @@ impl Commit {
         error.with_advice("after that process has closed the log, open it in this one")
     }
 
-    /// Refuses a forked child, and gives the failure that poisoned the log, if one did.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_process()?;
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Checks that the log can still reach `target`: it is neither poisoned nor closed below it.
+    /// Refuses a log that is poisoned, or closed below `target`.
     pub(crate) fn check_goes_on(&self, target: Lsn) -> Result<()> {
         self.check()?;
         match self.buffer.tail() {
@@ -353,28 +336,26 @@ impl Commit {
         failure
     }
 
-    /// Notes the failure that poisons the log, so that the next thread that takes one of the
-    /// caller's locks finds a poisoned log. Runs no foreign code. The caller poisons when it has
-    /// freed its locks.
+    /// Notes the failure under the caller's locks, so that the next holder finds a poisoned log.
+    /// Runs no foreign code. The caller poisons when it has freed its locks.
     pub(crate) fn note_failure(&self, cause: Error) -> Error {
         let failure = self.failure.get_or_init(|| cause.with_kind(ErrorKind::Poisoned));
         self.buffer.stop(Stop::Poisoned);
         failure.clone()
     }
 
-    /// Runs `call` under the caller's locks. Notes a panic as a failure before they are freed.
+    /// Notes a panic of `call` before the caller's locks are freed.
     pub(crate) fn note_panic<R>(&self, call: impl FnOnce() -> R) -> R {
         if_it_panics(call, || drop(self.note_failure(panicked())))
     }
 
-    /// Runs `call`, which calls the store. A panic in it, which only a fault of the log can cause,
-    /// leaves the log in an unknown state, so it poisons.
+    /// Poisons the log if `call`, which calls the store, panics: only a fault of the log can cause
+    /// this.
     pub(crate) fn poison_on_panic<R>(&self, call: impl FnOnce() -> R) -> R {
         if_it_panics(call, || drop(self.poison(panicked())))
     }
 
-    /// Returns the number of sleeping threads, async waiters and due callbacks; 0 in a forked
-    /// child.
+    /// Returns the threads, async waiters and due callbacks; 0 in a forked child.
     pub(crate) fn waiters(&self) -> u64 {
         if !self.buffer.is_own() {
             return 0;
@@ -389,7 +370,6 @@ fn panicked() -> Error {
     Error::new(ErrorKind::Poisoned, "the log panicked in a call that changes files")
 }
 
-/// Runs `call`, and `then` while a panic of it unwinds.
 fn if_it_panics<R>(call: impl FnOnce() -> R, then: impl Fn()) -> R {
     struct Guard<F: Fn()>(F);
     impl<F: Fn()> Drop for Guard<F> {

@@ -1,5 +1,4 @@
-//! Room in the log buffer: what an append does when the buffer is full, its range crosses a segment
-//! end or the log was opened above its limit, and how the end of the log is fixed.
+//! Room in the log buffer, and how the end of the log is fixed.
 
 use palisade_store::FilesTaken;
 use palisade_store::ReadStore;
@@ -10,7 +9,6 @@ use crate::buffer::{Claim, NotFixed, Place, Reserved, Rest, Stop};
 use crate::recovery::no_lsn_left;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// What an append does when the buffer is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenFull {
     Wait,
@@ -28,9 +26,8 @@ impl Commit {
         }
     }
 
-    /// Lets the log take no records if its segments pass `max_bytes`: appends get `NoSpace`, and
-    /// nothing is reserved. The open of a log whose running epoch is empty calls it. The next
-    /// open frees the segment of an empty epoch, so opens at the limit take space once.
+    /// Refuses records with `NoSpace` if the segments pass `max_bytes`. The open calls this if the
+    /// running epoch is empty. The next open frees its segment.
     pub(crate) fn refuse_above_limit(&self) {
         if self.check_limit().is_err() {
             self.buffer.stop(Stop::Paused);
@@ -39,15 +36,14 @@ impl Commit {
         }
     }
 
-    /// Checks that the segments do not pass `max_bytes`. Spares do not count: no truncation frees
-    /// them.
+    /// Checks `max_bytes` without the spares, which no truncation frees.
     fn check_limit(&self) -> Result<()> {
         let taken = FilesTaken { spares: 0, ..self.store.files_taken()? };
         taken.check_limit(0).map_err(|error| error.at_path(self.store.place()))
     }
 
-    /// Lets a log that was opened above `max_bytes` take records again, if the segments do not pass
-    /// it any more, or `anyway`. Returns whether this call did.
+    /// Ends the refusal if the segments do not pass the limit any more, or `anyway`. Returns
+    /// whether it did.
     fn end_refusal(&self, anyway: bool) -> Result<bool> {
         // Relaxed, both: one swap returns 1, and the tail publishes the end of the pause.
         if self.refuses.load(Ordering::Relaxed) == 0 {
@@ -63,8 +59,7 @@ impl Commit {
         Ok(ends_it)
     }
 
-    /// Waits for room before anything is reserved. An append that waits takes a `place`, which the
-    /// caller keeps until it has reserved.
+    /// Waits for room before anything is reserved. The caller keeps the `place` until then.
     fn make_room<'a>(
         &'a self,
         bytes: u64,
@@ -103,10 +98,8 @@ impl Commit {
         }
     }
 
-    /// Writes everything that is filled. If another thread is writing, lets that thread make room.
-    /// A thread that waited for its lock would sleep until the whole buffer is written, although
-    /// each piece makes room. If neither made progress, the owner of a lower range is still
-    /// copying.
+    /// Writes what is filled, but does not wait for another writer, whose lock is free only after
+    /// the whole buffer: each piece makes room.
     fn write_for_room(&self, backoff: &mut Backoff) -> Result<()> {
         let before = self.buffer.written.read();
         self.try_write_filled()?;
@@ -135,8 +128,7 @@ impl Commit {
         self.wait_for_room(&claim, bytes)
     }
 
-    /// Waits for room and for the end of a pause, then reserves in one segment. Keeps its place
-    /// until then.
+    /// Waits for room and for the end of a pause, then reserves.
     #[cold]
     pub(crate) fn claim(&self, bytes: u64, when_full: WhenFull) -> Result<Claim> {
         let mut place = None;
@@ -153,9 +145,7 @@ impl Commit {
         }
     }
 
-    /// Tries once to make room, without a wait. A piece that could not be written when it was
-    /// complete, because the disk was full or another thread was writing, may have no other thread
-    /// that writes it later.
+    /// Tries once to make room: no other thread may come to write a piece that failed.
     fn try_make_room(&self, bytes: u64) -> Result<()> {
         self.try_write_filled()?;
         let tail = self.buffer.tail().map_err(|stop| self.stopped(stop))?;
@@ -163,11 +153,9 @@ impl Commit {
         if has_room { Ok(()) } else { Err(Error::bare(ErrorKind::NoRoom)) }
     }
 
-    /// Fixes the end of the log with a flag. With `pad_to_block` the end is that of a block. Waits
-    /// while a truncation is under way. If the disk is full and there is no room for the rest of
-    /// the block, returns the error before it sets the flag, so nothing was changed.
-    ///
-    /// Other appends may take the room that this call made, for as long as its place lets them.
+    /// Fixes the end of the log with a flag, with `pad_to_block` at the end of a block, after a
+    /// truncation that is under way. If a full disk leaves no room for the rest of the block, sets
+    /// no flag.
     pub(crate) fn fix_end(&self, stop: Stop) -> Result<Lsn> {
         let mut backoff = Backoff::default();
         let mut place = None;
@@ -186,14 +174,13 @@ impl Commit {
         }
     }
 
-    /// Pads the rest of a block, for which there is room.
     fn fill_rest(&self, rest: Option<Rest>) -> Result<()> {
         let Some(Rest { claim, bytes }) = rest else { return Ok(()) };
         self.wait_for_room(&claim, bytes).map(Reserved::pad)
     }
 
-    /// Waits until the bytes of `claim` are free. Does not give up on a full disk: the range has to
-    /// be filled, or the log would have a hole.
+    /// Waits until the bytes of `claim` are free, also on a full disk: an unfilled range would be a
+    /// hole.
     fn wait_for_room(&self, claim: &Claim, bytes: u64) -> Result<Reserved<'_>> {
         let mut backoff = Backoff::default();
         let mut stall = None;

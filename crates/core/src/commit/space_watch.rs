@@ -1,8 +1,5 @@
 //! The soft limit: the callback thread calls back once when the segments that hold log pass it, and
 //! again only after a truncation has brought them below.
-//!
-//! The thread that writes looks each time that the log comes to another segment. A thread that
-//! frees segments looks afterwards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +10,11 @@ use palisade_store::sync::{Mutex, Ordering, StatCell};
 use super::Commit;
 use crate::{Lsn, Result};
 
-/// Bytes of segments, and what to call when they are passed: see
-/// [`Options::soft_limit`](crate::Options::soft_limit).
+/// See [`Options::soft_limit`](crate::Options::soft_limit).
 #[derive(Clone)]
 pub(crate) struct SoftLimit {
-    /// The limit.
     pub(crate) bytes: u64,
-    /// Gets the bytes that the segments take.
+    /// Gets the bytes of the segments.
     pub(crate) callback: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
@@ -63,7 +58,7 @@ impl Commit {
         }
     }
 
-    /// Returns how many segments hold log, and all files. The others are prepared for what comes.
+    /// Returns how many segments hold log, and all files.
     pub(crate) fn segments_in_use(&self) -> Result<(u64, FilesTaken)> {
         let segment_bytes = self.space_watch.segment_bytes;
         // Before the list: what is prepared meanwhile counts as in use.

@@ -1,13 +1,12 @@
 //! A group of threads that wait for LSNs and sleep on one word.
 //!
-//! One system call wakes a whole group. Committers are spread over a few groups. So a sync wakes
-//! the committers that it serves, and not those that arrived while it ran.
+//! One system call wakes a whole group. Committers are spread over a few groups, so that a sync
+//! wakes those that it serves, and not those that arrived while it ran.
 //!
 //! # States
-//! `least` is at most the least LSN that a registered thread of the group waits for. It is too
-//! small if a wait has ended without a wake-up of the group, for example at its deadline. A value
-//! that is too small costs a wake-up, nothing else. `least` is `NOBODY` at first, and after a
-//! wake-up of the whole group until a thread registers.
+//! `least` is at most the least LSN that a registered thread waits for. It is too small if a wait
+//! has ended without a wake-up of the group, which only costs a wake-up. It is `NOBODY` until a
+//! thread registers, at first and after each wake-up of the whole group.
 //!
 //! # Protocol
 //! A waiter that has found leadership held:
@@ -63,25 +62,22 @@ impl WaitGroup {
         WaitGroup { word: WaitWord::default(), least: AtomicU64::new(NOBODY) }
     }
 
-    /// Reads the word, for `sleep`.
     pub(super) fn look(&self) -> u32 {
         self.word.look()
     }
 
-    /// Registers a wait for `target`. The caller calls `look` before, and looks at *durable* and at
-    /// the failure afterwards.
+    /// Registers a wait, after a `look`. The caller then looks at *durable* and at the failure.
     pub(super) fn register(&self, target: Lsn) {
         // AcqRel: Release for the leader that reads the target; Acquire for the looks that
         // follow [P3].
         self.least.fetch_min(target.as_u64(), Ordering::AcqRel);
     }
 
-    /// Sleeps until the next wake-up after `seen`, or the deadline. May return early.
+    /// Sleeps until the next wake-up after `seen`, or the deadline, or less.
     pub(super) fn sleep(&self, seen: u32, deadline: Option<Instant>) {
         self.word.sleep(seen, deadline);
     }
 
-    /// Compares `least` with `durable`.
     pub(super) fn least(&self, durable: Lsn) -> Least {
         // AcqRel: a read-modify-write that changes nothing. A load might miss a target that was
         // registered before, and would not publish the leader's writes to the waiter [P3].
@@ -92,7 +88,6 @@ impl WaitGroup {
         }
     }
 
-    /// Wakes one thread, the candidate: it tries to take leadership.
     pub(super) fn wake_candidate(&self) {
         self.word.wake_one();
     }

@@ -1,15 +1,14 @@
 //! Writes filled reservations from the log buffer to the store, in large pieces.
 //!
-//! Only the holder of the write lock (the lock of the [`WriteCursor`]) writes. These threads take
-//! the lock to write:
+//! Only the holder of the write lock (the lock of the [`WriteCursor`]) writes:
 //! - the leader, before a sync;
 //! - the flusher, after a piece of `write_bytes` is complete;
 //! - an appender that has no room, or whose complete piece the flusher does not take;
 //! - an appender under the policy `Os`, `flush_to_os`, and a reader of unwritten records;
 //! - the drop of the last handle.
 //!
-//! A writer never waits for a hole and never syncs for a waiter. The store may sync within a write:
-//! it makes a segment, or closes the oldest of too many open files.
+//! A writer never waits for a hole. The store may sync within a write if it makes a segment, or
+//! closes the oldest of too many open files.
 
 use std::io::IoSlice;
 
@@ -20,13 +19,11 @@ use crate::buffer::Buffer;
 use crate::frame::EpochSeed;
 use crate::{Lsn, Result};
 
-/// The LSN up to which the holder of the write lock has written.
 #[derive(Debug)]
 pub(crate) struct WriteCursor {
     written: Lsn,
 }
 
-/// A run of complete reservations.
 struct FilledRun {
     end: Lsn,
     /// Where the last of them begins.
@@ -39,7 +36,7 @@ impl WriteCursor {
         WriteCursor { written }
     }
 
-    /// Returns the complete reservations from the cursor on, up to `until` or about `bytes` bytes.
+    /// Returns the complete reservations up to `until` or about `bytes` bytes.
     fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> FilledRun {
         let mut run = FilledRun { end: self.written, last: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
@@ -52,7 +49,7 @@ impl WriteCursor {
 
 impl Commit {
     /// Moves the tail and every watermark to `tail`, the end of the first records of a new epoch.
-    /// Everything below the end that the pause fixed is durable. The caller holds leadership.
+    /// The caller leads, and everything below the end that the pause fixed is durable.
     pub(crate) fn jump(&self, cursor: &mut WriteCursor, tail: Lsn, seed: EpochSeed) {
         self.buffer.resume(tail, seed);
         let changes = (self.counters.writes.change(), self.counters.rounds.change());
@@ -63,10 +60,8 @@ impl Commit {
         drop(changes);
     }
 
-    /// Writes everything that is filled to the store and returns the new *written*.
-    ///
-    /// Leaves later reservations to the next call, so that one thread does not write for the others
-    /// for ever.
+    /// Writes what is filled and returns the new *written*. Leaves later reservations to the next
+    /// call, so that no thread writes for the others for ever.
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
         self.check_process()?;
         let until = self.buffer.reserved();
@@ -74,8 +69,7 @@ impl Commit {
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
-    /// Writes as `write_filled` does, but returns `Ok` at once if another thread holds the write
-    /// lock.
+    /// As `write_filled`, unless another thread holds the write lock.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
         self.check_process()?;
         let until = self.buffer.reserved();
@@ -86,8 +80,8 @@ impl Commit {
         self.poison_unless_no_space(self.poison_on_panic(write))
     }
 
-    /// Writes up to `until`, and notes a failure before the caller frees the write lock: no other
-    /// thread writes after it.
+    /// Writes up to `until`, and notes a failure under the write lock: no other thread writes
+    /// after it.
     fn write_with(&self, cursor: &mut WriteCursor, until: Lsn) -> Result<Lsn> {
         let written = self.note_panic(|| self.write_until(cursor, until));
         written.map_err(|error| match error.is_shortage() {
@@ -96,8 +90,7 @@ impl Commit {
         })
     }
 
-    /// Returns the LSN of the last reservation that was written to the store since the open, or 0
-    /// if there was none.
+    /// Returns the LSN of the last reservation that was written since the open, or 0.
     pub(crate) fn last_written(&self) -> Lsn {
         // Relaxed: a hint. A reader begins there, or below.
         Lsn::new(self.last_written.load(Ordering::Relaxed))

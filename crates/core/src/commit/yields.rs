@@ -1,12 +1,10 @@
-//! Waiting by yields, as long as no other work wants the core.
+//! Waiting by yields, because a wake-up costs a system call, and an idle core needs time to begin
+//! again.
 //!
-//! A thread that sleeps costs a system call to wake it, and a core that has nothing to run needs
-//! time to begin again. So a leader that gathers yields, and so do threads that wait for a leader
-//! if the committers of the last round, futures and callbacks included, outnumber the cores.
-//!
-//! Beside a thread that does not commit, a yield can cost a whole time slice. So a slow yield
-//! begins a pause of some rounds in which nobody yields (decision 0003). RocksDB's write thread
-//! yields, and stops if yields are slow, in `WriteThread::AwaitState`.
+//! A leader that gathers yields, and so do threads that wait for a leader if the committers of the
+//! last round, futures and callbacks included, outnumber the cores. Beside a thread that does not
+//! commit, a yield can cost a whole time slice, so a slow one begins a pause of some rounds
+//! (decision 0003).
 
 use std::time::Duration;
 
@@ -15,16 +13,16 @@ use palisade_store::sync::{Instant, Ordering, StatCell, yield_now};
 use super::{Commit, is_over};
 use crate::{Lsn, Result};
 
-/// A yield that takes longer, and longer than what the thread is ready to wait for, gave the core
-/// to a thread that does not commit.
+/// A longer yield, beyond what the thread would wait, gave the core to a thread that does not
+/// commit.
 const SLOW_YIELD: Duration = Duration::from_micros(500);
-/// How many rounds the first pause takes.
+/// In rounds.
 const FIRST_PAUSE: u64 = 8;
 const LONGEST_PAUSE: u64 = 1024;
-/// Threads sleep if a sync takes longer: then a wake-up costs little beside it.
+/// Threads sleep if a sync takes longer: a wake-up then costs little beside it.
 const LONGEST_SYNC: Duration = Duration::from_micros(250);
 
-/// When threads may yield. Hints: a wrong value only costs time.
+/// Hints: a wrong value only costs time.
 #[derive(Debug)]
 pub(super) struct Yields {
     cores: u64,
@@ -39,14 +37,13 @@ impl Yields {
         Yields { cores, until: StatCell::new(0), length: StatCell::new(0) }
     }
 
-    /// Returns whether threads may yield in `round`: no pause is on.
     pub(super) fn may_begin(&self, round: u64) -> bool {
         // Relaxed, here and below: hints.
         round >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Begins a pause in `round`, which is the present one, unless a pause is on. It is twice as
-    /// long as the last one if that ended fewer rounds ago than it took.
+    /// Begins a pause, unless one is on. It is twice as long as the last one if that ended fewer
+    /// rounds ago than it took.
     pub(super) fn pause(&self, round: u64) {
         let (until, last) =
             (self.until.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed));
@@ -59,8 +56,8 @@ impl Yields {
     }
 }
 
-/// Yields the core once, and sets `now` to the time afterwards. Returns false if another thread
-/// kept the core for longer than `most`: then the caller begins a pause.
+/// Yields once, and sets `now`. Returns false if another thread kept the core for longer than
+/// `most`: the caller then begins a pause.
 pub(super) fn yield_once(now: &mut Instant, most: Duration) -> bool {
     yield_now();
     let before = std::mem::replace(now, Instant::now());
@@ -68,7 +65,7 @@ pub(super) fn yield_once(now: &mut Instant, most: Duration) -> bool {
 }
 
 impl Commit {
-    /// Waits as `wait` does, but by yields. Returns `None` if the caller must sleep.
+    /// As `wait`, by yields. Returns `None` if the caller must sleep.
     pub(super) fn wait_by_yields(
         &self,
         target: Lsn,

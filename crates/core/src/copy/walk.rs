@@ -5,7 +5,7 @@ use std::sync::Arc;
 use palisade_store::ReadStore;
 
 use super::PIECE_BYTES;
-use crate::format::in_memory;
+use crate::frame::in_memory;
 use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::reader::{EpochSpan, FrameReader, Payload};
 use crate::{Error, ErrorKind, Lsn, Result};

@@ -14,7 +14,7 @@
 //! segment and looks for other names then. So one of the two, or both, see the other and go back.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use palisade_store::disk::{
@@ -173,22 +173,17 @@ fn check_holds_only(folder: &Folder, made: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// `InvalidArgument`: `into` lies there. `Io`: a path cannot be followed.
+#[doc(hidden)]
 pub fn check_apart(source: &Path, into: &Path) -> Result<()> {
-    let real = |path: &Path| {
-        let found = fs::canonicalize(path);
-        found.map_err(|error| Error::io("find the folder", error).at_path(path))
-    };
-    let is_there = fs::symlink_metadata(into).is_ok();
-    let place = std::path::absolute(into).map_err(|error| Error::io("find the folder", error))?;
-    let place: PathBuf = match place.parent() {
-        _ if is_there => real(into)?,
-        // Whether there is a folder to make it in is looked at next.
-        Some(parent) if parent.exists() => real(parent)?,
-        _ => return Ok(()),
-    };
-    if place.starts_with(real(source)?) {
-        let text = "the folder for the copy lies in the folder that is copied; name another one";
-        return Err(Error::new(ErrorKind::InvalidArgument, text).at_path(into));
+    let failed = |path| move |error| Error::io("find the folder", error).at_path(path);
+    let real = |path| fs::canonicalize(path).map_err(failed(path));
+    let place = std::path::absolute(into).map_err(failed(into))?;
+    // Whether there is a folder to make it in is looked at next.
+    let there = place.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+    if real(there.unwrap_or(&place))?.starts_with(real(source)?) {
+        let text = "the folder for the copy lies in the folder that is copied";
+        let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
+        return Err(error.with_advice("name one outside of it"));
     }
     Ok(())
 }

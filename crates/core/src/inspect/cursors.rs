@@ -1,57 +1,62 @@
-//! The cursors of a log that this process need not have open, and the end from which they lag.
+//! The saved cursors of a log, and its end.
 
 use std::sync::Arc;
 
-use palisade_store::{SavedCursor, State};
+use palisade_store::{SavedCursor, Segment, State};
 
 use super::{Inspector, Salvaged};
 use crate::frame::EpochSeed;
 use crate::reader::{FrameReader, UNREADABLE_BYTES};
-use crate::recovery::listing::{Listing, valid};
+use crate::recovery::listing::{Listing, first_stray, valid};
 use crate::{CursorStatus, ErrorKind, Lsn, Result};
 
+/// What a log has at one moment.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LogParts {
+    pub state: State,
+    /// Not below the head.
+    pub end: Lsn,
+    /// The log's segments, ascending.
+    pub segments: Vec<Segment>,
+    /// Stray files.
+    pub strays: Vec<Segment>,
+    /// Bytes from the head to the end outside discarded ranges.
+    pub live_bytes: u64,
+}
+
 impl Inspector {
-    /// Returns where the log ends: at its clean end if nothing follows that, or else at the end of
-    /// the last record that validates. Records follow a clean end if a meta file that was saved
-    /// earlier was put back. If the newest epoch has no record, the log ends at the base of that
-    /// epoch.
-    ///
-    /// Reads segments from the highest down to the last record, and waits for no writer. Does not
-    /// see records that only the log buffer holds. Does not check the records below the end:
-    /// [`verify`](Inspector::verify) does.
+    /// Returns where the log ends: at its clean end if nothing follows that, else at the end of the
+    /// last record that validates, or at the base of the newest epoch if that has none.
+    /// [`verify`](Inspector::verify) also checks the records below.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`: the
-    /// writer truncates the log too often; call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`: as
+    /// [`verify`](Inspector::verify).
     pub fn end(&self) -> Result<Lsn> {
         self.undisturbed(|| self.end_of(&self.listing()?))
     }
 
-    /// Returns all saved cursors, by name, with their lags and whether they keep the log, as
-    /// [`Wal::cursors`](crate::Wal::cursors) does in the process that writes.
+    /// Returns the parts of one moment.
     ///
-    /// The lag reaches to the [`end`](Inspector::end), so it can be less than in the writer, whose
-    /// log buffer may hold more. [`is_open`](CursorStatus::is_open) is always false. A
-    /// [rebuilt](Inspector::has_rebuilt_state) state has no cursors. Reads what `end` reads.
-    ///
-    /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// # let id = std::process::id();
-    /// # let folder = std::env::temp_dir().join(format!("palisade-cursors-{id}"));
-    /// # let _ = std::fs::remove_dir_all(&folder);
-    /// use palisade::{Wal, inspect::Inspector};
-    ///
-    /// let wal = Wal::open(&folder)?;
-    /// drop(wal.create_cursor("index", None, 1 << 30)?);
-    /// wal.commit(b"record")?;
-    /// for cursor in Inspector::open(&folder)?.cursors()? {
-    ///     println!("{} lags {} bytes", cursor.name, cursor.lag);
-    ///     assert!(cursor.keeps_the_log && cursor.lag > 0);
-    /// }
-    /// # drop(wal);
-    /// # std::fs::remove_dir_all(&folder).unwrap();
-    /// # Ok(()) }
-    /// ```
+    /// # Errors
+    /// As [`end`](Inspector::end).
+    #[doc(hidden)]
+    pub fn parts(&self) -> Result<LogParts> {
+        self.undisturbed(|| {
+            let listing = self.listing()?;
+            let end = self.end_of(&listing)?.max(listing.state.head);
+            let live_bytes = listing.discarded_ranges().kept_bytes(listing.state.head, end);
+            let Listing { state, mut segments } = listing;
+            let strays = segments.split_off(first_stray(&state, &segments));
+            Ok(LogParts { state, end, segments, strays, live_bytes })
+        })
+    }
+
+    /// Returns all saved cursors, by name, as [`Wal::cursors`](crate::Wal::cursors) does, with
+    /// [`is_open`](CursorStatus::is_open) false. The lag reaches to the [`end`](Inspector::end), so
+    /// it can be less than in the writer. A [rebuilt](Inspector::has_rebuilt_state) state has no
+    /// cursors.
     ///
     /// # Errors
     /// As [`end`](Inspector::end).
@@ -107,8 +112,7 @@ impl Inspector {
         Ok(newest)
     }
 
-    /// Returns whether a closed log goes on above its clean end, because a state that was saved
-    /// earlier was put back. Looks where an open looks.
+    /// Returns whether records follow the clean end, because an older meta file was put back.
     fn goes_on(&self, listing: &Listing) -> Result<bool> {
         let State { uuid, epoch, epoch_salt, clean_end, segment_bytes, .. } = listing.state;
         if valid(&listing.segments).any(|header| header.epoch > epoch) {

@@ -1,13 +1,8 @@
 //! Reads a log without changing it, also beside a running writer.
 //!
-//! Nothing in this module takes a lock, reads records from the log buffer, or writes. A writer may
-//! recycle a segment while this module reads it. So if bytes do not validate, the inspector reads
-//! them again. If they are below the head by then, they were truncated and are not corrupt.
-//!
-//! A writer saves the state before it frees a segment: with a higher head, or with a later epoch.
-//! So what was read before a look at the state that shows neither is what the log had.
+//! A writer saves the state, with a higher head or a later epoch, before it frees a segment. So a
+//! read counts if a later look at the state finds neither; otherwise it is repeated.
 
-mod beside;
 mod cursors;
 mod salvage;
 mod verify;
@@ -18,26 +13,27 @@ use std::sync::Arc;
 use palisade_store::disk::{Disk, OsDisk};
 use palisade_store::{BufferPlace, FileReader, ReadStore, Segment, State};
 
-use self::beside::ForeignLog;
+#[doc(hidden)]
+pub use self::cursors::LogParts;
 pub use self::salvage::{Gap, Salvage, Salvaged};
 pub use self::verify::{Outcome, Verdict};
-use crate::copy;
-use crate::reader::{FrameReader, Records};
+use crate::reader::{EpochSpan, FrameReader, Records, Relist, truncated_meanwhile};
+use crate::recovery::epoch_chain::{EpochChain, spans_across_breaks};
 use crate::recovery::layout::Layout;
 use crate::recovery::listing::Listing;
 pub use crate::recovery::verify::BadPlace;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
-/// The read size of a salvage. A failed read costs the records that it would have returned.
+/// A failed read costs its records.
 pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
-/// A verification reports damage when it has found it this many times. A finding during which the
-/// log's state changed does not count.
+/// A verification reports damage that it has found so often while the state did not change.
 const ATTEMPTS: usize = 5;
-/// After so many findings during which the state changed, each further finding counts.
+/// After so many findings while the state changed, each further one counts.
 const RESTARTS: usize = 1000;
 
-/// A read-only view of the log in a folder.
+/// A read-only view of the log in a folder, without the records that only the log buffer has. Calls
+/// that read can also return `Io`, `PermissionDenied` and `NoFiles`.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -56,23 +52,20 @@ const RESTARTS: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Inspector {
     store: Arc<dyn ReadStore>,
-    /// The same, if it is the folder of a log.
     files: Option<Arc<FileReader>>,
 }
 
 impl Inspector {
-    /// Creates a view of the log in the folder `path`. The log may have lost its meta file: see
-    /// [`has_rebuilt_state`](Inspector::has_rebuilt_state).
+    /// Creates a view, also of a log [without a meta file](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `InvalidArgument`: the path is empty. `NotFound`, `Foreign`: there is no log. `Corrupt`: no
-    /// copy of its state and no header of a segment validates. `Unsupported`: the format is newer.
-    /// `Io`, `PermissionDenied`, `NoFiles`: the log cannot be read.
+    /// `InvalidArgument`, `NotFound`, `Foreign`, `Unsupported`. `Corrupt`: no copy of the state and
+    /// no header of a segment validates.
     pub fn open(path: impl AsRef<Path>) -> Result<Inspector> {
         Inspector::open_on(Arc::new(OsDisk), path)
     }
 
-    /// Creates a view of the log in the folder `path` of `disk`.
+    /// As [`open`](Inspector::open), on `disk`.
     ///
     /// # Errors
     /// As [`open`](Inspector::open).
@@ -81,50 +74,44 @@ impl Inspector {
         Ok(Inspector { store: Arc::clone(&files) as Arc<dyn ReadStore>, files: Some(files) })
     }
 
-    /// Creates a view of what is no folder of a log, such as an archive. It has no writer.
+    /// Creates a view of an archive.
     #[doc(hidden)]
     #[must_use]
     pub fn new(store: impl ReadStore) -> Inspector {
         Inspector { store: Arc::new(store), files: None }
     }
 
-    /// Returns whether the log's meta file was missing, or had no copy that validates. Then the
-    /// view rebuilds the state from the headers of the segments: the head is the start of the
-    /// lowest segment, and there is no checkpoint and no clean end. The view may show truncated
-    /// records, and only the records show where the log ended.
+    /// Returns whether the meta file was missing, or had no copy that validates. The state then
+    /// comes from the headers of the segments: the head is the start of the lowest one, and there
+    /// is no checkpoint and no clean end. The view may show truncated records.
     /// [`Options::open`](crate::Options::open) refuses such a log.
     #[must_use]
     pub fn has_rebuilt_state(&self) -> bool {
         self.files.as_ref().is_some_and(|files| files.has_rebuilt_state())
     }
 
-    /// Returns whether one of the two copies of the state in the meta file does not validate or
-    /// cannot be read. The other copy serves, and the next open writes both. A crash while the
-    /// state was saved can leave this; else the medium has changed the copy.
+    /// Returns whether a crash during a save, or the medium, has damaged one of the two copies of
+    /// the state in the meta file. The next open writes both.
     ///
     /// # Errors
-    /// `Io`, `PermissionDenied`, `NoFiles`: the file cannot be opened.
+    /// As at [`Inspector`].
     pub fn has_damaged_copy(&self) -> Result<bool> {
         self.files.as_ref().map_or(Ok(false), |files| files.has_damaged_copy())
     }
 
-    /// Returns an error if the folder is a copy of a log that an open could not sync. What reads
-    /// right may be in the page cache only, so [`Options::open`](crate::Options::open) refuses the
-    /// folder, and the outcome of [`verify`](Inspector::verify) is [`Corrupt`](Outcome::Corrupt).
+    /// Fails if the folder is a copy that an open could not sync: what reads right may be in the
+    /// page cache only. [`Options::open`](crate::Options::open) refuses it.
     ///
     /// # Errors
-    /// `Foreign`: it is such a copy; remove it, then copy the log again. `Io`, `PermissionDenied`,
-    /// `NoFiles`: the folder cannot be read.
+    /// `Foreign`: remove the copy, then copy the log again.
     pub fn check_synced(&self) -> Result<()> {
         self.files.as_ref().map_or(Ok(()), |files| files.check_synced())
     }
 
-    /// Returns whether a process holds the log at this moment. Tries the log's lock, and frees it
-    /// at once.
+    /// Returns whether a process holds the log's lock.
     ///
     /// # Errors
-    /// `Foreign`: the file `lock` is a link, a FIFO or a folder. `Io`, `PermissionDenied`,
-    /// `NoFiles`: the file cannot be opened or locked.
+    /// `Foreign`.
     pub fn has_writer(&self) -> Result<bool> {
         self.files.as_ref().map_or(Ok(false), |files| files.has_writer())
     }
@@ -132,47 +119,39 @@ impl Inspector {
     /// Returns where the log buffer is.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state). A rebuilt state does not help: only the meta file names the
-    /// log buffer.
+    /// As [`state`](Inspector::state), also for a rebuilt state.
     pub fn buffer(&self) -> Result<BufferPlace> {
         self.files.as_ref().map_or(Ok(BufferPlace::None), |files| files.buffer())
     }
 
-    /// Returns the log's state as it was last saved, or as it was
-    /// [rebuilt](Inspector::has_rebuilt_state).
+    /// Returns the log's state as last saved, or [rebuilt](Inspector::has_rebuilt_state).
     ///
     /// # Errors
-    /// `NotFound`, `Foreign`, `Corrupt`: the state is gone, or no copy of it validates any more.
-    /// `Unsupported`: the format is newer. `Io`, `PermissionDenied`, `NoFiles`: it cannot be read.
+    /// `NotFound`, `Foreign`, `Unsupported`, `Corrupt`.
     pub fn state(&self) -> Result<State> {
         self.store.state()
     }
 
-    /// Returns all segments that are present, with their headers, or why there is none
+    /// Returns the segments that are present, with their headers, or what is wrong with those
     /// ([`BadHeader`](palisade_store::BadHeader)).
     ///
     /// # Errors
-    /// `Foreign`: a segment is a link, a FIFO or a folder. `Unsupported`: a newer version wrote
-    /// one. `Io`, `PermissionDenied`, `NoFiles`: they cannot be listed or opened.
+    /// `Foreign`, `Unsupported`.
     pub fn segments(&self) -> Result<Vec<Segment>> {
         self.store.segments()
     }
 
-    /// Returns the records from `from` on, or from the head on. A `from` below the head counts as
-    /// the head. The iterator ends without an error at the first frame that does not validate. So a
-    /// `from` within a record returns no record.
+    /// Returns the records from `from` or the head on, whichever is higher, up to the first frame
+    /// that does not validate: a `from` within a record returns none. Beside a truncation they are
+    /// those before it or after it.
     ///
-    /// If a segment is missing, or its header is damaged, the iterator returns the records up to
-    /// the first place without a whole record, and then the error. [`Repair`](crate::Repair) keeps
-    /// the same records. Use [`salvage`](Inspector::salvage) for the records above.
-    ///
-    /// Beside a writer that truncates, it returns the records before or after a truncation, or an
-    /// error.
+    /// If a segment is missing, or its header is damaged, the iterator returns the records that a
+    /// [`Repair`](crate::Repair) keeps, and then the error. [`salvage`](Inspector::salvage) returns
+    /// others, too.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Corrupt`, from the
-    /// iterator: a segment is missing, or headers are damaged or contradict each other.
-    /// `Truncated`, also from the iterator: the writer truncated the log meanwhile; call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). From the iterator,
+    /// `Corrupt`: a segment is missing, or a header is damaged. From both, `Truncated`: call again.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         let layout = match self.layout() {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -187,10 +166,9 @@ impl Inspector {
         Ok(Records::new(reader, layout.spans, from).of_foreign(Box::new(log)))
     }
 
-    /// Returns the records of a log of which `error` says that headers are missing or damaged.
     fn records_of_damaged(&self, from: Option<Lsn>, error: Error) -> Result<Records> {
         let listing = Listing::read(self.store.as_ref())?;
-        let spans = copy::epochs_back_to_the_head(&listing);
+        let spans = EpochChain::of(&listing).spans;
         let State { head, segment_bytes, epoch, .. } = listing.state;
         let epoch = spans.last().map_or(epoch, |last| last.epoch.max(epoch));
         let log = ForeignLog::new(self.clone(), epoch);
@@ -199,13 +177,9 @@ impl Inspector {
         Ok(records.of_foreign(Box::new(log)).ending_with(error))
     }
 
-    /// Returns everything that still validates from `from` on, or from the head on. Use it for logs
-    /// that cannot be opened. The walk skips damage and reports each skipped range. It changes
-    /// nothing and takes no lock. If a process writes to the log, a gap can be a range that the
-    /// process was writing.
-    ///
-    /// A `from` below the head counts as the head. A `from` that is not a multiple of 8 is rounded
-    /// up. If `from` is within a record, the walk reports a gap up to the next record.
+    /// Returns everything that still validates from `from` or the head on, whichever is higher, for
+    /// logs that cannot be opened, and reports what it skips: beside a writer perhaps a range that
+    /// it was writing.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -230,25 +204,16 @@ impl Inspector {
     /// ```
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`, once, at
-    /// the end of the walk: the writer truncated the suffix meanwhile, and records may be missing.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments).
     pub fn salvage(&self, from: Option<Lsn>) -> Result<Salvage> {
         Salvage::new(&self.store, from, SALVAGE_READ_BYTES)
     }
 
-    /// Returns the records from `from` on, or from the head on, up to `end`. One of the records
-    /// must end at `end`.
-    ///
-    /// Segments may be missing. To read the records above a missing segment, call this again with
-    /// a `from` above it.
-    ///
-    /// # Errors
-    /// `Corrupt`: headers contradict each other. `Io`: the store cannot be read. The iterator
-    /// returns `Corrupt` at the first place below `end` where no record validates. It also returns
-    /// `Corrupt` at the end of an epoch if no header names the next epoch.
+    /// Returns the records up to `end`, where one must end. Call this again for those above a
+    /// missing segment.
     pub(crate) fn records_until(&self, from: Option<Lsn>, end: Lsn) -> Result<Records> {
         let listing = Listing::read(self.store.as_ref())?;
-        let mut spans = listing.epochs(&self.store.place())?;
+        let mut spans = spans_across_breaks(&listing, &self.store.place())?;
         if let Some(newest) = spans.last_mut() {
             newest.end = end.max(newest.base);
         }
@@ -256,12 +221,53 @@ impl Inspector {
         Ok(Records::new(self.reader(segment_bytes), spans, from.unwrap_or(head).max(head)))
     }
 
-    /// Reads the layout of one moment.
     fn layout(&self) -> Result<Layout> {
         self.undisturbed(|| Layout::read(self.store.as_ref()))
     }
 
     fn reader(&self, segment_bytes: u64) -> FrameReader {
         FrameReader::new(Arc::clone(&self.store), segment_bytes, READ_AHEAD_BYTES)
+    }
+}
+
+impl Inspector {
+    /// Calls `read` until no truncation comes meanwhile, at most [`ATTEMPTS`] times after an error.
+    pub(super) fn undisturbed<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        let mut attempts = 0;
+        for _ in 0..RESTARTS {
+            let before = self.state()?;
+            let found = read();
+            let after = self.state()?;
+            if (before.epoch, before.head) == (after.epoch, after.head) {
+                attempts += 1;
+                if found.is_ok() || attempts == ATTEMPTS {
+                    return found;
+                }
+            }
+        }
+        Err(truncated_meanwhile())
+    }
+}
+
+pub(super) struct ForeignLog {
+    log: Inspector,
+    epoch: u64,
+}
+
+impl ForeignLog {
+    pub(super) fn new(log: Inspector, epoch: u64) -> ForeignLog {
+        ForeignLog { log, epoch }
+    }
+}
+
+impl Relist for ForeignLog {
+    fn list_again(&mut self, at: Lsn) -> Result<Option<(Lsn, Vec<EpochSpan>)>> {
+        let now = self.log.state()?;
+        if now.epoch <= self.epoch && now.head <= at {
+            return Ok(None);
+        }
+        let layout = self.log.layout()?;
+        self.epoch = layout.largest_epoch;
+        Ok(Some((layout.state.head, layout.spans)))
     }
 }

@@ -1,12 +1,8 @@
 //! Salvage: reads every record that still validates, also above damage.
 //!
-//! Salvage reads the segments in order, each with the epoch that its header names. If a header is
-//! damaged, salvage tries the running epoch first, then the epochs of the nearest segments below
-//! and above. Where no frame validates, salvage searches upwards for the next one and reports the
-//! range between as a gap.
-//!
-//! Truncated records are not part of the log: the headers of later epochs name their ranges. If
-//! such a header is damaged, salvage may return truncated records.
+//! Each segment is read with the epoch that its header names, or, if that is damaged, with the
+//! running one, then those of the nearest segments below and above. Then salvage may return
+//! truncated records, whose ranges the headers of later epochs name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,78 +15,51 @@ use crate::recovery::discarded::DiscardedRanges;
 use crate::recovery::listing::{Listing, first_stray};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// A range of the log in which no frame validates. Its bytes may be readable.
-///
-/// A range is not always damaged: a walk that starts within a record begins with a gap. If the
-/// header that names a discarded range is damaged, the walk treats that range as part of the log.
+/// A range of the log in which no frame validates: damage, or the rest of the record within which a
+/// walk starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gap {
-    /// The first LSN of the gap.
+    /// Where it begins.
     pub from: Lsn,
-    /// Exclusive end: the next frame that validates, or the start of a discarded range. A gap at
-    /// the end of the log ends where the log is known to have been durable, or at the end of the
-    /// last segment that is missing or has a damaged header, whichever is greater.
+    /// Exclusive end: the next frame that validates, or the start of a discarded range. At the end
+    /// of the log: where it was certainly durable, or the end of the last segment that is missing
+    /// or has a damaged header, whichever is greater.
     pub to: Lsn,
 }
 
-/// An item that [`Salvage`] returns.
+/// An item of a [`Salvage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Salvaged<'a> {
     /// A record that validates.
     Record(Record<'a>),
-    /// A range that the walk skipped, because no frame in it validates.
+    /// A range that the walk skipped.
     Gap(Gap),
 }
 
-/// A read-only walk over everything in a log that still validates. The walk changes nothing and
-/// takes no lock.
-///
-/// The walk returns records in LSN order. It skips a damaged batch as a whole.
-///
-/// ```no_run
-/// # fn show(log: &palisade_core::inspect::Inspector) -> palisade_core::Result<()> {
-/// # use palisade_core as palisade;
-/// use palisade::inspect::Salvaged;
-/// let mut salvage = log.salvage(None)?;
-/// while let Some(next) = salvage.next()? {
-///     match next {
-///         Salvaged::Record(record) => println!("{} {:?}", record.lsn(), record.data()),
-///         Salvaged::Gap(gap) => eprintln!("lost: LSN {} to {}", gap.from, gap.to),
-///         _ => {}
-///     }
-/// }
-/// # Ok(()) }
-/// ```
+/// A read-only walk in LSN order over everything in a log that still validates. It takes no lock,
+/// and skips a damaged batch as a whole.
 pub struct Salvage {
     reader: FrameReader,
-    /// The segments to search, ascending.
     parts: Vec<Part>,
-    /// The index of the part that is searched now.
     part: usize,
-    /// Discarded ranges, which are not part of the log.
     discarded: DiscardedRanges,
     at: Lsn,
-    /// The walk is done with all bytes below. Each was part of a frame that validates or of a
-    /// reported gap, or is in a discarded range.
+    /// Each byte below is in a valid frame, a reported gap or a discarded range.
     done_to: Lsn,
-    /// Batch members below this LSN need no check of their own: the checksum of their batch holds.
+    /// Below it the checksums of batches cover their members.
     verified_to: Lsn,
-    /// The frame above a gap. The walk reports the gap first.
     pending: Option<(Lsn, Header)>,
     floor: Lsn,
-    /// Segments of a log that was not closed which are missing or have no valid header, ascending:
-    /// where each begins and ends. No crash leaves them so.
+    /// See `lost_segments`.
     lost: Vec<(Lsn, Lsn)>,
     read_ahead_bytes: usize,
     /// A read of this part has failed. Smaller reads return the records around the bad block.
     reads_blocks: bool,
-    /// The log, and its epoch when the walk began, until the end of the walk.
     began: Option<(Arc<dyn ReadStore>, u64)>,
 }
 
-/// A range of one segment, and the seeds of the epochs whose frames it may hold.
 struct Part {
     from: Lsn,
     to: Lsn,
@@ -103,8 +72,6 @@ enum SalvageStep {
 }
 
 impl Salvage {
-    /// Creates a walk. It starts at `from` or at the head, whichever is higher, rounded up to an
-    /// LSN where a frame can begin.
     pub(crate) fn new(
         store: &Arc<dyn ReadStore>,
         from: Option<Lsn>,
@@ -135,9 +102,8 @@ impl Salvage {
     /// Returns the next record or gap, or `None` at the end.
     ///
     /// # Errors
-    /// `Io`: a part of the log could not be read. After a failed search, the next call continues at
-    /// the next multiple of 4096, and a later gap covers the part. If the search found a record but
-    /// could not read it again, the next call continues after that record, and no gap covers it.
+    /// `Io`: a part could not be read. The next call continues at the next multiple of 4096, and a
+    /// later gap covers the part; or it continues after a record that was found, without a gap.
     /// `Truncated`, once, at the end: the writer truncated the suffix meanwhile, so records may be
     /// missing; begin again.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
@@ -157,8 +123,8 @@ impl Salvage {
         })
     }
 
-    /// Returns the number of records. Passes to `on_bad` the start of
-    /// each gap, and the start of each segment that is present within the gap.
+    /// Returns the number of records. Passes to `on_bad` the start of each gap and of each segment
+    /// in it.
     pub(crate) fn count(mut self, mut on_bad: impl FnMut(Lsn)) -> Result<u64> {
         let mut records = 0;
         loop {
@@ -211,8 +177,8 @@ impl Salvage {
         }
     }
 
-    /// Refuses the end of the walk once, if a truncation of the suffix came meanwhile: it may have
-    /// freed a segment before the walk came there, and have put its records into a later one.
+    /// Fails once if a truncation of the suffix came meanwhile: it may have moved records from a
+    /// freed segment to a later one.
     fn check_end(&mut self) -> Result<()> {
         match self.began.take() {
             Some((store, epoch)) if store.state()?.epoch != epoch => Err(truncated_meanwhile()),
@@ -220,7 +186,6 @@ impl Salvage {
         }
     }
 
-    /// Returns the next frame at or above the current LSN.
     fn next_frame(&mut self) -> Result<Option<(Lsn, Header)>> {
         while self.part < self.parts.len() {
             let Part { from, to, .. } = self.parts[self.part];
@@ -249,7 +214,6 @@ impl Salvage {
         Ok(None)
     }
 
-    /// Returns the first frame of the current part in `[at, to)`.
     fn next_frame_of_part(&mut self, at: Lsn, to: Lsn) -> Result<Option<(Lsn, Header)>> {
         let seeds = std::mem::take(&mut self.parts[self.part].seeds);
         let found = self.next_frame_of_epochs(&seeds, at, to);
@@ -257,8 +221,8 @@ impl Salvage {
         found
     }
 
-    /// Returns the first frame in `[at, to)` that belongs to one of the epochs. A batch member
-    /// counts only at `at`, and only if the frame before it ended there.
+    /// Returns the first frame in `[at, to)` of one of the epochs. A batch member counts only at
+    /// `at`, and only if the frame before it ended there.
     fn next_frame_of_epochs(
         &mut self,
         seeds: &[EpochSeed],
@@ -279,15 +243,12 @@ impl Salvage {
         self.reader.find(at, to, seeds)
     }
 
-    /// Returns where the log must have ended at least, once the walk has found all frames.
     fn known_end(&self) -> Lsn {
         let is_above = |(from, _): &&(Lsn, Lsn)| self.done_to <= *from;
         let lost = self.lost.iter().rfind(is_above).map_or(Lsn::ZERO, |(_, to)| *to);
         self.floor.max(lost)
     }
 
-    /// Returns the first range below `to` that the walk is not done with, up to the next discarded
-    /// range.
     fn gap_before(&self, to: Lsn) -> Option<Gap> {
         let (from, next) = self.discarded.kept_from(self.done_to);
         let to = next.map_or(to, |next| next.min(to));
@@ -301,8 +262,6 @@ impl fmt::Debug for Salvage {
     }
 }
 
-/// Returns the parts of the log at or above `from`, without those at the end of a segment that are
-/// discarded.
 fn parts(listing: &Listing, discarded: &DiscardedRanges, from: Lsn) -> Vec<Part> {
     let mut parts = Vec::new();
     for (segment, seeds) in listing.segments.iter().zip(listing.seeds()) {
@@ -316,9 +275,8 @@ fn parts(listing: &Listing, discarded: &DiscardedRanges, from: Lsn) -> Vec<Part>
     parts
 }
 
-/// Returns the segments below another one that are missing, and those without a valid header. A
-/// header is durable before its segment has a name, and the name before the next segment gets one.
-/// So if a log was not closed, records can have been there. Above a clean end there are none.
+/// Returns segments that are missing or have no valid header. Unless the log was closed, they can
+/// have had records, because headers and names of segments become durable in order.
 fn lost_segments(listing: &Listing) -> Vec<(Lsn, Lsn)> {
     let State { clean, segment_bytes, .. } = listing.state;
     let mut lost = Vec::new();

@@ -1,4 +1,4 @@
-//! Verification: decides where a log ends, as recovery would, and checks every record up to there.
+//! Verification of a log.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,15 +6,14 @@ use std::sync::Arc;
 use palisade_store::{BadHeader, Segment, State};
 
 use super::{ATTEMPTS, BadPlace, Inspector, READ_AHEAD_BYTES, RESTARTS};
-use crate::copy::{self, Walked};
+use crate::copy::{self, WholeFrames};
 use crate::reader::{EpochSpan, truncated_meanwhile};
 use crate::recovery::layout::Layout;
-use crate::recovery::listing::Listing;
+use crate::recovery::listing::{Listing, first_stray};
 use crate::recovery::verify::{self, Effort};
 use crate::recovery::{EndCause, Scanner};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// A verification that ends at the first bad place.
 const TO_FIRST_BAD: Effort =
     Effort { read_ahead_bytes: READ_AHEAD_BYTES, threads: 1, ends_at_first: true };
 
@@ -23,11 +22,10 @@ const TO_FIRST_BAD: Effort =
 pub enum Outcome {
     /// Every record validates up to a clean end.
     Clean,
-    /// Every record validates and nothing is torn, but the log was not closed. An open recovers it.
+    /// Every record validates, but the log was not closed. An open recovers it.
     Unclean,
-    /// Every record below the end validates, and nothing that was certainly durable is missing.
-    /// Above the end there are incomplete records, or above a clean end a damaged header or
-    /// records. An open recovers the log.
+    /// All that was certainly durable validates. Above the end, incomplete records follow; above a
+    /// clean end, records or a damaged header. An open recovers the log.
     TornTail,
     /// As `Unclean` or `TornTail`, but a writer is running.
     Unfinished,
@@ -41,84 +39,63 @@ pub enum Outcome {
 pub struct Verdict {
     /// The result.
     pub outcome: Outcome,
-    /// Segments at or above the head that are present.
+    /// Segments at or above the head.
     pub segments: u64,
-    /// Records that validate. In a corrupt log, `verify` counts those below the first bad place. If
-    /// that is a missing segment or a damaged header, it counts those below `end`. `verify_deep`
-    /// counts all that `salvage` returns.
+    /// Records that validate. In a corrupt log, `verify` counts those below the first bad place, or
+    /// below `end` if a segment is missing there or its header is damaged; `verify_deep` all that
+    /// `salvage` returns.
     pub records: u64,
     /// Bytes that validate, headers and padding included. In a corrupt log, at most those below the
-    /// first bad place of each segment. If that is a missing segment or a damaged header, those
-    /// below `end`.
+    /// first bad place of each segment, or below `end` as above.
     pub bytes: u64,
-    /// The head, where the log begins.
+    /// Where the log begins.
     pub head: Lsn,
-    /// Where the valid part ends. In a corrupt log, the LSN for `Repair::plan`: the highest that a
-    /// repair accepts, so it gives up nothing that it can keep. This LSN is usually the first bad
-    /// place. If only the header of a segment is damaged, it can be above: the records of the
-    /// segment are whole. It can be below if that header alone said which records were truncated.
+    /// Where the valid part ends. In a corrupt log, the highest LSN that `Repair::plan` accepts:
+    /// usually the first bad place. If only the header of a segment is damaged, it is above that,
+    /// or below if the header alone said which records were truncated.
     pub end: Lsn,
-    /// Everything below this LSN was certainly durable.
+    /// Everything below was certainly durable.
     pub floor: Lsn,
-    /// Bytes from the end up to the end of the last valid frame above it.
+    /// Bytes from the end to that of the last valid frame above.
     pub torn_bytes: u64,
-    /// Why the valid part ends there.
+    /// Why it ends there.
     pub end_cause: EndCause,
-    /// The first bad place of each damaged segment, ascending.
-    /// `verify_deep` lists all damaged segments, `verify` only the first.
+    /// The first bad place of each damaged segment, ascending; of `verify`, only the first.
     pub bad_places: Vec<BadPlace>,
-    /// Numbers of stray files, as [`RecoveryReport::strays`](crate::RecoveryReport::strays). In a
+    /// Numbers of stray files ([`RecoveryReport::strays`](crate::RecoveryReport::strays)). In a
     /// corrupt log a file within reach of the log is a bad place instead.
     pub strays: Vec<u64>,
-    /// Why the log ends there. `None` if nothing follows the end.
+    /// Why it ends there, as text.
     pub why: Option<String>,
 }
 
 impl Inspector {
-    /// Decides where the log ends, as recovery would, and checks every record up to there. Damage
-    /// is an outcome, not an error. A log without its meta file is always
-    /// [`Corrupt`](Outcome::Corrupt). So is a copy that an open could not sync: see
-    /// [`check_synced`](Inspector::check_synced).
+    /// Finds the log's end as recovery would, and checks every record below. Damage is an outcome,
+    /// not an error. A log without its meta file is [`Corrupt`](Outcome::Corrupt), and so is one
+    /// that fails [`check_synced`](Inspector::check_synced).
     ///
     /// # Errors
     /// As [`state`](Inspector::state), [`segments`](Inspector::segments) and
-    /// [`has_writer`](Inspector::has_writer). `Unsupported`: a newer version wrote a record.
-    /// `Truncated`: the writer truncates the log too often; call again.
+    /// [`has_writer`](Inspector::has_writer). `Unsupported`. `Truncated`: the writer truncates too
+    /// often; call again.
     pub fn verify(&self) -> Result<Verdict> {
         self.judge(None)
     }
 
-    /// Verifies with `threads` threads (0: one for each core), and continues above damage. The
-    /// verdict names the first bad place of each damaged segment. If segments are missing, it names
-    /// the first of each gap. If the log is corrupt, [`Verdict::end`] is the LSN to pass to
-    /// [`Repair::plan`](crate::Repair::plan).
-    ///
-    /// The engine in this example replays the records from the last checkpoint on, then starts the
-    /// log. If acknowledged data is damaged, the engine makes a repaired copy:
+    /// Verifies with `threads` threads (0: one for each core), and continues above damage: the
+    /// verdict names the first bad place of each damaged segment, and the first of several missing
+    /// ones. If the log is corrupt, pass [`Verdict::end`] to [`Repair::plan`](crate::Repair::plan):
     ///
     /// ```rust,no_run
     /// use palisade::inspect::Inspector;
-    /// use palisade::{ErrorKind, OpenMode, Options, Repair, ReplayFrom, Result, Verify, Wal};
-    ///
-    /// # fn apply(_: &[u8]) -> Result<()> { Ok(()) }
-    /// fn open() -> Result<Wal> {
-    ///     let options = Options::new().open_mode(OpenMode::MustExist).verify(Verify::Full);
-    ///     let recovery = options.recover("wal")?;
-    ///     let mut records = recovery.records(ReplayFrom::Checkpoint)?;
-    ///     while let Some(record) = records.next()? {
-    ///         apply(record.data())?;
-    ///     }
-    ///     Ok(recovery.start())
-    /// }
+    /// use palisade::{Repair, Result};
     ///
     /// # fn main() -> Result<()> {
-    /// if open().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
-    ///     // Loses no record that can be kept.
-    ///     let from = Inspector::open("wal")?.verify_deep(0)?.end;
-    ///     let repair = Repair::plan("wal", from, &mut |_| {})?;
-    ///     println!("{:?}", repair.report()); // for a person to decide
-    ///     repair.write("wal.repaired", &mut |_| {})?;
-    /// }
+    /// // Loses no record that can be kept.
+    /// let from = Inspector::open("wal")?.verify_deep(0)?.end;
+    /// let repair = Repair::plan("wal", from, &mut |_| {})?;
+    /// println!("{:?}", repair.report()); // for a person to decide
+    /// repair.write("wal.repaired", &mut |_| {})?;
     /// # Ok(()) }
     /// ```
     ///
@@ -129,7 +106,6 @@ impl Inspector {
         self.judge(Some(Effort { threads, ends_at_first: false, ..TO_FIRST_BAD }))
     }
 
-    /// Verifies the log as a store, then judges the folder.
     fn judge(&self, deep: Option<Effort>) -> Result<Verdict> {
         let had_writer = self.has_writer()?;
         let mut verdict = self.verify_with(deep)?;
@@ -182,17 +158,13 @@ impl Inspector {
         }
     }
 
-    /// Ends the verdict on a corrupt log where a repair ends it, and counts what is below if
-    /// nothing is counted yet. The place can be above a bad place: the header of a segment can be
-    /// damaged, and each of its frames whole. It can be below, if the damaged header alone says
-    /// where truncated records begin.
     fn set_repair_place(&self, verdict: &mut Verdict) -> Result<()> {
         let listing = match Listing::read(self.store.as_ref()) {
             // The state is damaged: a repair refuses the log.
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
             listing => listing?,
         };
-        let Walked { at, records, bytes, .. } = copy::whole_frames(&self.store, &listing)?;
+        let WholeFrames { to: at, records, bytes } = copy::whole_frames(&self.store, &listing)?;
         verdict.end = at;
         if verdict.segments == 0 {
             // The headers contradict each other, so nothing is counted yet.
@@ -223,7 +195,6 @@ impl Inspector {
         Err(truncated_meanwhile())
     }
 
-    /// Returns the verdict on a log whose headers contradict each other.
     fn verdict_on_headers(&self, deep: Option<Effort>, error: &Error) -> Result<Verdict> {
         let state = self.store.state()?;
         let mut verdict = Verdict::of_state(&state).corrupt(&state, error);
@@ -233,16 +204,16 @@ impl Inspector {
         Ok(verdict)
     }
 
-    /// Checks all segments below the verdict's end, and names the bad places. Without `deep`, ends
-    /// at the first one.
+    /// Checks what is below the end, without `deep` up to the first bad place.
     fn check_all(
         &self,
         layout: &Layout,
         deep: Option<Effort>,
         verdict: &mut Verdict,
     ) -> Result<()> {
-        let checked =
-            verify::check(&self.store, layout, verdict.end, deep.unwrap_or(TO_FIRST_BAD))?;
+        let effort = deep.unwrap_or(TO_FIRST_BAD);
+        let Layout { state, spans, .. } = layout;
+        let checked = verify::check(&self.store, state, spans, verdict.end, effort, &mut |_| {})?;
         (verdict.records, verdict.bytes) = (checked.records, checked.bytes);
         let tail = verdict.bad_places.first().copied();
         if let Some(first) = checked.bad.first() {
@@ -268,8 +239,7 @@ impl Inspector {
         Ok(())
     }
 
-    /// Adds the first bad place at or above `from` of each segment that has none yet. Adds none if
-    /// the state is damaged, because a search needs its numbers.
+    /// Adds the first bad place at or above `from` of each segment without one.
     fn add_bad_places_above(&self, from: Lsn, bad: &mut Vec<BadPlace>) -> Result<()> {
         let segment_bytes = self.store.state()?.segment_bytes;
         let mut known: BTreeSet<u64> = bad.iter().map(|bad| bad.segment).collect();
@@ -283,8 +253,6 @@ impl Inspector {
         Ok(())
     }
 
-    /// Returns the number of records at or above `from` that validate, also above damage, and
-    /// passes the bad places to `on_bad`. Finds nothing if the state is damaged.
     fn count_above(&self, from: Lsn, on_bad: impl FnMut(Lsn)) -> Result<u64> {
         match self.salvage(Some(from)).and_then(|salvage| salvage.count(on_bad)) {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(0),
@@ -292,8 +260,8 @@ impl Inspector {
         }
     }
 
-    /// Decides the end of the newest epoch as recovery does, without the records in the log buffer.
-    /// `noted` is the durable LSN in its mark. The verdict counts no records yet.
+    /// Decides the end as recovery does, without the log buffer. `noted` is the durable LSN in its
+    /// mark.
     fn find_end(&self, layout: &Arc<Layout>, noted: Option<(u64, Lsn)>) -> Result<Verdict> {
         let state = &layout.state;
         let mut verdict = Verdict {
@@ -354,12 +322,10 @@ impl Inspector {
     }
 }
 
-/// Returns the number of segments at or above the head. Those in discarded ranges and stray files
-/// do not count.
 fn present(listing: &Listing) -> u64 {
     let State { segment_bytes, head, .. } = listing.state;
     let discarded = listing.discarded_ranges();
-    let own = &listing.segments[..copy::stray_from(&listing.state, &listing.segments)];
+    let own = &listing.segments[..first_stray(&listing.state, &listing.segments)];
     let counts = |segment: &&Segment| {
         let base = Lsn::new(segment.number * segment_bytes);
         let end = base.plus(segment_bytes);
@@ -369,7 +335,6 @@ fn present(listing: &Listing) -> u64 {
 }
 
 impl Verdict {
-    /// Returns the verdict on an empty log with this state.
     fn of_state(state: &State) -> Verdict {
         Verdict {
             outcome: if state.clean { Outcome::Clean } else { Outcome::Unclean },
@@ -387,7 +352,6 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict on a log that cannot be read past the place that `error` names.
     fn corrupt(self, state: &State, error: &Error) -> Verdict {
         let base = error.segment().map(|number| number.saturating_mul(state.segment_bytes));
         let place = error.lsn().or(base.map(Lsn::new)).map(|lsn| lsn.max(state.head));

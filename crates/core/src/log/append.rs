@@ -1,4 +1,5 @@
-//! Appends: one atomic addition, one copy, one publish; no lock, no allocation.
+//! Appends. One that finds room takes one atomic addition, one copy and one store into its slot;
+//! without a codec it takes no lock and allocates nothing.
 
 use std::io::IoSlice;
 
@@ -11,7 +12,7 @@ use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
 
 impl Wal {
-    /// Appends a record and returns its ticket, which has its LSN and can be waited on.
+    /// Appends a record, which may be empty, and returns its ticket.
     ///
     /// ```
     /// use palisade::{Lsn, Wal};
@@ -21,34 +22,33 @@ impl Wal {
     /// }
     /// ```
     ///
-    /// A record may be empty. If the log buffer is full, the call waits for room. Meanwhile other
-    /// appends reserve at most eight laps of the log buffer, and each other thread one record more.
-    /// The call also waits while a truncation of the suffix is in progress. If the append completes
-    /// a piece ([`write_bytes`](crate::Options::write_bytes)) and the flusher does not take the
-    /// piece, the call writes it to the operating system. The flusher does not take a piece if it
-    /// is late or cannot start, or if the process has one core only. Under the policy `Os` each
-    /// call writes. The call waits for the device under the policy `Always`, and if its write needs
-    /// a segment that is not prepared, or closes the oldest of too many open files.
+    /// # Blocking
+    /// - If the log buffer is full. Meanwhile other appends reserve at most eight times its length,
+    ///   and each other thread one record more.
+    /// - During a truncation of the suffix.
+    /// - For a write under the policy `Os`, and if it completes a piece
+    ///   ([`write_bytes`](crate::Options::write_bytes)) and the flusher is late or missing, as on
+    ///   one core.
+    /// - For the device under the policy `Always`, and if its write needs a segment that is not
+    ///   prepared, or closes the oldest of too many open files.
     ///
     /// # Durability
-    /// With a shared log buffer, the record survives the death of the process when this returns;
-    /// see the table at [`Wal`].
+    /// See the table at [`Wal`].
     ///
     /// # Errors
-    /// `TooLarge`: nothing was reserved. `NoSpace`: nothing was reserved, because the disk and the
-    /// log buffer are full, or the log is above `max_bytes`; free space and append again.
-    /// `OutOfRange`: no LSN is left. `Closed`, `Poisoned`: open the log again.
+    /// `TooLarge`. `NoSpace`: the disk and the log buffer are full, or the log is above
+    /// `max_bytes`. `OutOfRange`: no LSN is left.
     ///
-    /// If the error has an [`appended_lsn`](crate::Error::appended_lsn), the record was appended,
-    /// and a later step failed. Do not append the record again. After such a `NoSpace` free space
-    /// and call [`wait_durable`](Wal::wait_durable). After a `Truncated` a truncation of the suffix
-    /// has removed the record.
+    /// An error with an [`appended_lsn`](crate::Error::appended_lsn) means that the record was
+    /// appended, and a later step failed. After `NoSpace` free space and call
+    /// [`wait_durable`](Wal::wait_durable). `Truncated`: a truncation of the suffix has removed the
+    /// record.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Wait)
     }
 
-    /// Appends a record with a tag that readers see.
+    /// Appends as [`append`](Wal::append) does, with a tag that readers see.
     ///
     /// # Errors
     /// As [`append`](Wal::append).
@@ -57,7 +57,7 @@ impl Wal {
         self.append_slice(tag, data, WhenFull::Wait)
     }
 
-    /// Appends one record that is the concatenation of `parts`.
+    /// Appends the concatenation of `parts` as one record.
     ///
     /// # Errors
     /// As [`append`](Wal::append).
@@ -65,7 +65,7 @@ impl Wal {
         self.append_vectored_tagged(0, parts)
     }
 
-    /// Appends one record with a tag that is the concatenation of `parts`.
+    /// Appends as [`append_vectored`](Wal::append_vectored) does, with a tag.
     ///
     /// # Errors
     /// As [`append`](Wal::append).
@@ -97,35 +97,29 @@ impl Wal {
         Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
-    /// Appends a record as [`append`](Wal::append) does, but returns `NoRoom` if that would wait
-    /// for room, or for a truncation of the suffix that is in progress. If there is no room, the
-    /// call tries once to write the filled records. If another thread reserves the last room after
-    /// the check, the call waits for room, on a full disk until there is space. A write of a
-    /// complete piece and the policies `Always` and `Os` take as long as in `append`.
+    /// Appends as [`append`](Wal::append) does, but does not wait for a truncation of the suffix,
+    /// and waits for room only if another thread takes the last room after the check. Tries once to
+    /// write the filled records if there is none.
     ///
     /// # Errors
-    /// `NoRoom`: nothing was reserved; try again. A task awaits a [`barrier`](Wal::barrier) first,
-    /// because the barrier makes room. Else as [`append`](Wal::append).
+    /// `NoRoom`: a task awaits a [`barrier`](Wal::barrier), which makes room, and tries again. Else
+    /// as [`append`](Wal::append).
     #[inline]
     pub fn try_append(&self, data: &[u8]) -> Result<Ticket<'_>> {
         self.append_slice(0, data, WhenFull::Refuse)
     }
 
-    /// Appends a record and waits until it survives power loss.
-    ///
-    /// Shares one device sync with all threads that wait at the time.
+    /// Appends a record and waits until it survives power loss. One device sync can serve many
+    /// threads.
     ///
     /// # Errors
-    /// As [`append`](Wal::append), and as [`Ticket::wait`]. If the error has an
-    /// [`appended_lsn`](crate::Error::appended_lsn), the record was appended: after `NoSpace` free
-    /// space and call [`wait_durable`](Wal::wait_durable) with that LSN. Otherwise nothing was
-    /// appended.
+    /// As [`append`](Wal::append), and as [`Ticket::wait`].
     #[inline]
     pub fn commit(&self, data: &[u8]) -> Result<Lsn> {
         self.commit_tagged(0, data)
     }
 
-    /// Appends a record with a tag and waits until it survives power loss.
+    /// Commits as [`commit`](Wal::commit) does, with a tag.
     ///
     /// # Errors
     /// As [`commit`](Wal::commit).
@@ -141,20 +135,15 @@ impl Wal {
         waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
     }
 
-    /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN.
-    ///
-    /// The bytes are zero when `fill` gets them. If `fill` panics, the range becomes padding and
-    /// the panic continues. `fill` must not call the log: all other threads wait for it. A child
-    /// process that `fill` forks must not write to the bytes: in a shared log buffer they are the
-    /// parent's.
-    ///
-    /// A [codec](crate::Options::codec) encodes a record before the record has an LSN. So the log
-    /// stores a record that is written in place as it is.
+    /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN,
+    /// and zeros. It must not call the log: no later record can be written before it returns. If
+    /// it panics, the range becomes padding. A child that it forks must not write to the bytes. A
+    /// [codec](crate::Options::codec) does not encode the record.
     ///
     /// # Errors
-    /// `InvalidArgument`: the log's codec encodes every record. Else as [`append`](Wal::append). If
-    /// the error has no [`appended_lsn`](crate::Error::appended_lsn), `fill` was not called, except
-    /// in this case: `Forked` in a child process that `fill` itself forked.
+    /// `InvalidArgument`: the log's codec encodes every record. Else as [`append`](Wal::append).
+    /// Without an [`appended_lsn`](crate::Error::appended_lsn), `fill` was not called, except for a
+    /// `Forked` in a child that `fill` forked.
     ///
     /// # Panics
     /// If `fill` does.
@@ -189,7 +178,6 @@ impl Wal {
         Ok(Ticket::new(self, lsn, lsn.plus(frame_bytes)))
     }
 
-    /// Appends a mark, a frame that readers skip and that recovery uses as evidence.
     pub(super) fn append_mark(&self) -> Result<Lsn> {
         let mut reserved = self.reserve(HEADER_BYTES as u64, WhenFull::Wait)?;
         let head = self.encode(&reserved, 0, Header::new(Kind::Mark, 0, 0, 0));
@@ -211,8 +199,7 @@ impl Wal {
         Ok(Ticket::new(self, lsn, end))
     }
 
-    /// Appends a record to a log with a codec, and returns where it begins and ends. Encodes before
-    /// the reservation: other threads would wait for it.
+    /// Encodes before the reservation, because other threads would wait for it.
     #[cold]
     #[inline(never)]
     fn append_with_codec(
@@ -244,8 +231,8 @@ impl Wal {
         Ok((lsn, lsn.plus(framed_bytes(payload.len()))))
     }
 
-    /// Appends one frame, the common case. The result fits into two registers: a ticket returned
-    /// through memory costs as much as the reservation.
+    /// A result in two registers: a ticket returned through memory costs as much as the
+    /// reservation.
     fn append_frame<const IS_ENCODED: bool>(
         &self,
         tag: u16,
@@ -264,14 +251,12 @@ impl Wal {
         Ok(lsn)
     }
 
-    /// Returns the bytes of the frame for a payload of `len` bytes, if it is within the limit.
     #[inline]
     pub(super) fn check_len(&self, len: usize) -> Result<u64> {
         codec::check_record_len(len, self.max_record_bytes())?;
         Ok(framed_bytes(len))
     }
 
-    /// Reserves a range in one segment.
     #[inline(always)]
     pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
         let log = &*self.handle.commit;
@@ -302,7 +287,6 @@ impl Wal {
         header.encode_words(self.handle.commit.buffer.seed(), at)
     }
 
-    /// Publishes the range and applies the sync policy. `lsn` is the LSN of its first record.
     #[inline]
     pub(super) fn finish(&self, reserved: Reserved<'_>, lsn: Lsn) -> Result<()> {
         let (start, end) = (reserved.lsn(), reserved.end());
@@ -323,9 +307,7 @@ impl Wal {
         .and_then(|()| self.check_not_truncated(start))
     }
 
-    /// Writes a complete piece of `write_bytes`. The flusher writes the piece while it is in the
-    /// cache. This thread writes it if there is no second core, or if the flusher cannot be started
-    /// or does not keep up.
+    /// The flusher writes the piece while it is in the cache. This thread is the fallback.
     fn write_complete_piece(&self) -> Result<()> {
         let log = &self.handle.commit;
         let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
@@ -344,7 +326,6 @@ pub(super) fn write_head(reserved: &mut Reserved<'_>, head: [u64; HEADER_BYTES /
     reserved.place(0, head, &[], HEADER_BYTES as u64);
 }
 
-/// Writes zeros between the end of a payload of `len` bytes and the end of its frame.
 pub(super) fn zero_the_rest(reserved: &mut Reserved<'_>, len: usize) {
     let from = (HEADER_BYTES + len) as u64;
     let rest = framed_bytes(len) - from;

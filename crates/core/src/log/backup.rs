@@ -1,13 +1,11 @@
 //! Backups: copies of a log that goes on.
 //!
-//! 1. Sync: the records that were appended before the call are durable.
-//! 2. Under the lock of the state, pin the log from the head on: the backup begins there, and its
-//!    segments stay. Take the state, and *durable* with the list of epochs: the backup ends at
-//!    *durable*. All of it is of one moment for a truncation of the suffix. No append changes what
-//!    the list names below that end. Only a truncation of the suffix does.
-//! 3. Copy. Each frame is checked.
-//! 4. Take the list again. If an epoch ends lower than before, records of the backup were truncated
-//!    meanwhile, and the backup is given up.
+//! 1. Sync.
+//! 2. Under the lock of the state, so that all is of one moment for a truncation of the suffix: pin
+//!    the log from the head on, and take the state, *durable*, where the backup ends, and the list
+//!    of epochs, which only such a truncation changes below that.
+//! 3. Copy, and check each frame.
+//! 4. Take the list again. If an epoch ends lower than before, give the backup up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +20,6 @@ use crate::copy::{self, CopyPlan, CopyReport};
 use crate::reader::{EpochSpan, Pinned};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// A plan of a backup of an open log, which stays pinned as long as this exists.
 #[derive(Debug)]
 pub(crate) struct Backup {
     wal: Wal,
@@ -34,24 +31,16 @@ pub(crate) struct Backup {
 }
 
 impl Wal {
-    /// Copies the log into a new folder while it is in use. `path` is missing or empty, and outside
-    /// of the log's folder.
+    /// Copies the log while it is in use into the folder `path`, which is missing or empty, and
+    /// outside of the log's folder. Keeps all segments from the head on meanwhile.
     ///
-    /// The backup is a log that was closed. It has the records that were appended before the call,
-    /// from the head on, with their LSNs, and perhaps some that were appended during the first sync
-    /// of the call. The call checks each frame that it copies.
-    ///
-    /// Syncs once at the beginning, then reads, and writes and syncs the copy. Appends, commits,
-    /// rotations, [`truncate_before`](Wal::truncate_before) and [`checkpoint`](Wal::checkpoint) run
-    /// meanwhile. The log keeps all segments from the head on until the call returns.
-    ///
-    /// The backup has the log's identity, but an epoch of its own for new appends, whose LSNs lie
-    /// above all that the log had returned. Files have the permissions 0600. To restore a log from
-    /// it, open the folder, or join it with an archive: see [`RestoreFrom`](crate::RestoreFrom).
+    /// The backup is a closed log with the log's identity, and the records that were appended
+    /// before the call, or some more. Its appends get LSNs above all that the log had returned.
+    /// Each frame is checked. Files have the permissions 0600. To restore a log, open the folder,
+    /// or see [`RestoreFrom`](crate::RestoreFrom).
     ///
     /// # Durability
-    /// The backup survives power loss when this returns. A call that ends before leaves a folder
-    /// that no open takes for a log, if any: it is empty, or an open returns `Foreign`.
+    /// As [`Restore::write`](crate::Restore::write).
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -76,13 +65,9 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `Truncated`: [`truncate_after`](Wal::truncate_after) or a replacement removed records of the
-    /// backup meanwhile; call again, and pause these calls if they are frequent.
-    /// `InvalidArgument`: `path` is not empty, or in the log's folder. `Foreign`: it is no folder.
-    /// `NotFound`: there is no folder to make it in, or its path led to another folder before the
-    /// backup was complete. `Corrupt`: a frame does not validate; the error names its LSN.
-    /// `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`. `Closed`, `Poisoned`, `Forked`. After an
-    /// error the call has removed what it had copied; the log is unchanged.
+    /// As [`Restore::write`](crate::Restore::write), except `Locked`. `Truncated`:
+    /// [`truncate_after`](Wal::truncate_after) or a replacement removed records of the backup; call
+    /// again. `Corrupt`: a frame does not validate.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
         let path = path.as_ref();
         let backup = self.backup()?;
@@ -95,8 +80,7 @@ impl Wal {
         backup.unless_truncated(copied)
     }
 
-    /// Copies the log as [`backup_to`](Wal::backup_to) does, into a folder of another disk: see
-    /// [`disk`](crate::disk).
+    /// Copies as [`backup_to`](Wal::backup_to) does, to another [`disk`](crate::disk).
     ///
     /// # Errors
     /// As [`backup_to`](Wal::backup_to).
@@ -107,7 +91,6 @@ impl Wal {
         backup.unless_truncated(copied)
     }
 
-    /// Plans a backup of the log, after a sync of all records that were appended before.
     pub(crate) fn backup(&self) -> Result<Backup> {
         self.check_open()?;
         self.sync()?;
@@ -128,12 +111,11 @@ impl Wal {
 }
 
 impl Backup {
-    /// Returns why the copy failed: a truncation frees segments that a backup reads.
+    /// A truncation frees segments that a backup reads.
     fn unless_truncated(&self, copied: Result<CopyReport>) -> Result<CopyReport> {
         copied.map_err(|error| self.check().err().unwrap_or(error))
     }
 
-    /// Refuses a backup of which records were truncated since it was planned.
     pub(crate) fn check(&self) -> Result<()> {
         self.pin.check_process()?;
         let now = self.wal.handle.epochs.all();

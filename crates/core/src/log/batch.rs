@@ -1,5 +1,4 @@
-//! Many records in one reservation: batches, which are recovered whole or not at all, and runs of
-//! independent records.
+//! Many records in one reservation.
 
 use std::fmt;
 use std::future::Future;
@@ -15,21 +14,20 @@ use crate::commit::WhenFull;
 use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 
-/// The ticket of several records that one call appended. It derefs to the [`Ticket`] of all of
-/// them, which is durable when the last of them is.
+/// The ticket of several records. It derefs to the [`Ticket`] of all of them.
 pub struct BatchTicket<'w> {
     ticket: Ticket<'w>,
     lsns: Vec<Lsn>,
 }
 
 impl BatchTicket<'_> {
-    /// Returns the LSN of each record, in the order in which they were given.
+    /// Returns the LSNs of the records, in the order in which they were given.
     #[must_use]
     pub fn lsns(&self) -> &[Lsn] {
         &self.lsns
     }
 
-    /// Returns the same ticket with a handle of its own: see [`Ticket::detach`].
+    /// Detaches as [`Ticket::detach`] does.
     pub fn detach(self) -> BatchTicket<'static> {
         BatchTicket { ticket: self.ticket.detach(), lsns: self.lsns }
     }
@@ -43,14 +41,12 @@ impl<'w> std::ops::Deref for BatchTicket<'w> {
     }
 }
 
-/// The ticket of all records, for example to keep it beside those of single records.
 impl<'w> From<BatchTicket<'w>> for Ticket<'w> {
     fn from(batch: BatchTicket<'w>) -> Ticket<'w> {
         batch.ticket
     }
 }
 
-/// Completes as the [`Ticket`] of the records does.
 impl Future for BatchTicket<'_> {
     type Output = Result<Lsn>;
 
@@ -72,10 +68,8 @@ impl Wal {
     /// Appends `records` as one batch: recovered all together or not at all. Readers return them as
     /// plain records, and mark no boundary of the batch.
     ///
-    /// The ticket has the LSN of each record. Without a codec the call reads the records twice,
-    /// first for their sizes. If an iterator is not `Clone`, collect its records into a `Vec`. The
-    /// iterator must not call the log, and should not be slow: without a codec all other threads
-    /// wait for it.
+    /// Without a codec the call reads the records twice, the second time while all other threads
+    /// wait. The iterator must not call the log, and should not be slow.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -88,12 +82,11 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument`: there are no records. `TooLarge`: the batch as a whole is larger than
+    /// `InvalidArgument`: there are no records. `TooLarge`: the whole batch is larger than
     /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
     ///
     /// # Panics
-    /// If a record's bytes are longer or shorter when they are read again. Then nothing was
-    /// appended.
+    /// If a record has another length when it is read again. Then nothing was appended.
     pub fn append_batch<I>(&self, records: I) -> Result<BatchTicket<'_>>
     where
         I: IntoIterator<Item: AsRef<[u8]>, IntoIter: Clone>,
@@ -101,7 +94,7 @@ impl Wal {
         self.append_batch_tagged(records.into_iter().map(|record| (0, record)))
     }
 
-    /// Appends `records` as [`append_batch`](Wal::append_batch) does, each with its tag.
+    /// Appends as [`append_batch`](Wal::append_batch) does, each record with its tag.
     ///
     /// # Errors
     /// As [`append_batch`](Wal::append_batch).
@@ -123,7 +116,6 @@ impl Wal {
         })
     }
 
-    /// Appends payloads, each with its tag and whether it is encoded, as one batch.
     fn append_batch_of<R: AsRef<[u8]>>(
         &self,
         payloads: impl Iterator<Item = (u16, bool, R)> + Clone,
@@ -142,9 +134,9 @@ impl Wal {
         self.finish_run(reserved, run)
     }
 
-    /// Appends `records` one after the other, with no other record between them, for the cost of
-    /// one reservation. Recovery keeps each on its own: after a crash the first ones may be there
-    /// without the last ones. The iterator must not call the log, and should not be slow.
+    /// Appends `records` with no other record between them, in one reservation. Recovery keeps each
+    /// on its own: after a crash the first ones may be there without the last. The iterator is as
+    /// that of [`append_batch`](Wal::append_batch).
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -169,7 +161,7 @@ impl Wal {
         self.append_many_tagged(records.into_iter().map(|record| (0, record)))
     }
 
-    /// Appends `records` as [`append_many`](Wal::append_many) does, each with its tag.
+    /// Appends as [`append_many`](Wal::append_many) does, each record with its tag.
     ///
     /// # Errors
     /// As [`append_many`](Wal::append_many).
@@ -191,7 +183,6 @@ impl Wal {
         })
     }
 
-    /// Appends payloads, each with its tag and whether it is encoded, one after the other.
     fn append_many_of<R: AsRef<[u8]>>(
         &self,
         payloads: impl Iterator<Item = (u16, bool, R)> + Clone,
@@ -216,13 +207,11 @@ impl Wal {
     }
 }
 
-/// Returns a record as the payload of a log without a codec.
 fn as_it_is<R>((tag, record): (u16, R)) -> (u16, bool, R) {
     (tag, false, record)
 }
 
-/// Returns the number of the records and the bytes of their frames. Stops above `most` bytes: an
-/// iterator may have no end.
+/// Stops above `most` bytes, because an iterator may have no end.
 fn measure<R: AsRef<[u8]>>(
     records: impl Iterator<Item = (u16, bool, R)>,
     most: usize,
@@ -243,7 +232,6 @@ fn measure<R: AsRef<[u8]>>(
     Ok((count, usize::try_from(bytes).unwrap_or(usize::MAX)))
 }
 
-/// Frames that are written one after the other into one reservation.
 struct FrameRun {
     at: u64,
     are_members: bool,
@@ -257,8 +245,8 @@ impl FrameRun {
         FrameRun { at, are_members, checksum: 0, lsns: Vec::with_capacity(count) }
     }
 
-    /// Ends an append whose records got shorter after they were measured. A record that got longer
-    /// panics when it is written. Either way the range becomes padding.
+    /// Panics if records got shorter after they were measured; a longer one panics when it is
+    /// written. The range becomes padding.
     fn check_is_whole(&self, wal: &Wal, reserved: &Reserved<'_>) -> Result<()> {
         // In a child that the iterator forked, the range belongs to the parent.
         wal.handle.commit.check_process()?;

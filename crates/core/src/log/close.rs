@@ -1,27 +1,28 @@
 //! How a log ends: it is closed, abandoned, or its last handle is dropped.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use super::{Handle, Wal};
 use crate::buffer::Stop;
+use crate::commit::{Key, Wait};
 use crate::events::span;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Wal {
-    /// Syncs everything and makes a clean end: the next open needs no scan.
-    ///
-    /// Later calls that change the log return `Closed` on all handles, and so does
-    /// [`on_durable`](Wal::on_durable). Records that were appended before are in the log. Blocks
-    /// for a few device syncs. The log can be opened again at once, even if handles of this one
-    /// exist.
+    /// Syncs everything and makes a clean end: the next open needs no scan. Blocks for a few device
+    /// syncs. Later calls that change the log, and [`on_durable`](Wal::on_durable), return `Closed`
+    /// on all handles. The log can be opened again at once.
     ///
     /// # Durability
     /// All appended records survive power loss when this returns.
     ///
     /// # Errors
-    /// `NoSpace`: nothing is lost, and no handle can append any more; free space and call again.
-    /// With `pad_to_block`, if the full buffer has no room for the padding, handles can append
-    /// until that call. `NoFiles`: as `NoSpace`. `Io`, `PermissionDenied`, `NotFound` (the folder
-    /// was moved): everything is durable, but the log has no clean end. `OutOfRange`: no LSN is
-    /// left for a clean end; nothing was changed. `Closed`: the log has a clean end already.
+    /// `NoSpace`, `NoFiles`: no handle can append any more, except with `pad_to_block` if the full
+    /// log buffer has no room for the padding; call again. `Io`, `PermissionDenied`, `NotFound`
+    /// (the folder was moved): everything is durable, but the log has no clean end. `OutOfRange`:
+    /// no LSN is left for a clean end; nothing was changed. `Closed`: the log has a clean end.
     pub fn close(&self) -> Result<()> {
         span!("close", log = %self.uuid());
         let log = &self.handle.commit;
@@ -47,15 +48,13 @@ impl Wal {
         Ok(())
     }
 
-    /// Ends the log on all handles as the death of the process would, so that a test of recovery
-    /// can open it again in the same process.
+    /// Ends the log on all handles as the death of the process would, so that a test can open it
+    /// again in the same process. Later calls return `Poisoned`. Does nothing in a forked child.
     ///
-    /// Flushes nothing. The next open finds what a kill would leave: with a log buffer that
-    /// survives the process all appended records, else those that were handed to the operating
-    /// system. Later calls return `Poisoned`. Waits for a write, sync or callback for released
-    /// segments that is running; do not call it in such a callback. It does not wait for appends
-    /// that run on other threads: the next open finds their records or not, also if they then
-    /// return `Ok`. In a forked child it does nothing.
+    /// With a log buffer that survives the process, the next open finds all appended records, else
+    /// those that were written. Appends on other threads may be lost, even if they return `Ok`.
+    /// Waits for a running write, sync or callback for released segments; do not call it in such a
+    /// callback.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -114,5 +113,46 @@ impl Drop for Handle {
         // Without it, nothing would show after a restart that the last segments are gone.
         let _ = self.save_durable();
         self.commit.store.close();
+    }
+}
+
+/// Only the end of the log ends a wait for it.
+const NEVER_DURABLE: Lsn = Lsn::new(u64::MAX);
+
+impl Wal {
+    /// Returns a future that completes when the log is closed or poisoned. It keeps the log open.
+    pub fn ended(&self) -> Ended {
+        Ended { wal: self.clone(), key: None }
+    }
+}
+
+/// Completes with `Closed`, `Poisoned` or `Forked` when no more records become durable; with
+/// `TooManyWaiters` or `Io` if it cannot wait, as a poll of a [`Tail`](crate::Tail).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Ended {
+    wal: Wal,
+    key: Option<Key>,
+}
+
+impl Future for Ended {
+    type Output = Error;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
+        let Ended { wal, key } = self.get_mut();
+        let log = wal.commit_state();
+        if let Err(error) = log.check_goes_on(NEVER_DURABLE).and_then(|()| wal.ensure_flusher()) {
+            return Poll::Ready(error);
+        }
+        let waited = log.poll_wait(Wait::Watch, NEVER_DURABLE, key, context);
+        waited.map(|ended| ended.err().unwrap_or(Error::bare(ErrorKind::Closed)))
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.wal.commit_state().cancel_wait(Wait::Watch, key);
+        }
     }
 }

@@ -1,7 +1,4 @@
 //! Cursors: tails whose positions have names and survive restarts.
-//!
-//! A cursor pins the segments that it reads. If it lags too much, a release of segments removes the
-//! pin ([`Lease`]). The module `positions` saves the positions of cursors.
 
 use std::fmt;
 #[cfg(feature = "stream")]
@@ -25,15 +22,12 @@ const SEEK: &str = "call Cursor::seek with the head, or with the LSN that Wal::r
 impl Wal {
     /// Opens the cursor with this name. It begins where [`confirm`](Cursor::confirm),
     /// [`save`](Cursor::save) or [`seek`](Cursor::seek) left it since the log was opened, else at
-    /// its saved position. It returns each record at least once: after a crash those again that
-    /// were not confirmed, or confirmed and not saved.
-    ///
-    /// If the log no longer has the position, the call returns the cursor, and its
-    /// [`next`](Cursor::next) returns the error, so that [`seek`](Cursor::seek) can repair it.
+    /// its saved position. If the log no longer has the position, [`next`](Cursor::next) returns
+    /// the error.
     ///
     /// # Errors
-    /// `NotFound`: there is no such cursor. `Locked`: it is open already. `NoSpace`, `NoFiles`,
-    /// `Io`, `Corrupt`: as [`tail_from`](Wal::tail_from). `Closed`, `Poisoned`, `Forked`.
+    /// `NotFound`. `Locked`: it is open already. `NoSpace`, `NoFiles`, `Io`, `Corrupt`: as
+    /// [`tail_from`](Wal::tail_from).
     pub fn cursor(&self, name: &str) -> Result<Cursor> {
         self.check_open()?;
         let (begin, max_lag) = self.handle.enter_cursor(name)?;
@@ -59,10 +53,8 @@ impl Wal {
     }
 }
 
-/// A tail whose position has a name and survives restarts: see `Wal::cursor`.
-///
-/// A cursor keeps the log open. The drop of a cursor saves nothing: the next save of the log's
-/// state saves the confirmed position.
+/// A tail whose position survives restarts: see `Wal::cursor`. It keeps the log open. Its drop
+/// saves nothing.
 pub struct Cursor {
     wal: Wal,
     name: String,
@@ -87,22 +79,19 @@ impl Cursor {
         &self.name
     }
 
-    /// Returns where the cursor continues: the end of the last record that it returned, or where it
-    /// began.
+    /// Returns the end of the last record that the cursor returned, or where it began.
     #[must_use]
     pub fn position(&self) -> Lsn {
         self.tail.as_ref().map_or(self.begin, Tail::position)
     }
 
-    /// Returns the next durable record, or `None` if there was none within `timeout`, or the cursor
-    /// was cancelled. The record counts as processed only after [`confirm`](Cursor::confirm) or
-    /// [`save`](Cursor::save).
+    /// Returns the next durable record, or `None` after `timeout` or a cancellation. The record
+    /// counts as processed only after [`confirm`](Cursor::confirm) or [`save`](Cursor::save).
     ///
     /// # Errors
-    /// `Lagged`: the cursor has `max_lag` 0 or lagged too much, and the head is above the position,
-    /// even if there were only marks between. `Truncated`: a truncation of the suffix removed a
-    /// record that the cursor has returned. After either of them call [`seek`](Cursor::seek). Else
-    /// as [`Tail::next`].
+    /// `Lagged`: the cursor kept nothing or lagged too much, and the head is above the position.
+    /// `Truncated`: a truncation of the suffix removed a record that the cursor has returned. After
+    /// either call [`seek`](Cursor::seek). Else as [`Tail::next`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
         match self.find(timeout)? {
             Some(found) => self.take(found, true).map(Some),
@@ -110,7 +99,7 @@ impl Cursor {
         }
     }
 
-    /// Returns the record that [`next`](Cursor::next) will return, and does not move on.
+    /// Returns what [`next`](Cursor::next) will return, and does not move on.
     ///
     /// # Errors
     /// As [`next`](Cursor::next).
@@ -121,12 +110,9 @@ impl Cursor {
         }
     }
 
-    /// Polls for the next record, as [`Tail::poll_next`]. The record counts as processed only after
-    /// [`confirm`](Cursor::confirm) or [`save`](Cursor::save), as for [`next`](Cursor::next). A
-    /// task that stops polling loses no record: the next call returns it.
-    ///
-    /// With the feature `stream` a cursor is also a `futures_core::Stream` of owned records. The
-    /// stream ends after an error, until [`seek`](Cursor::seek).
+    /// Polls for the [`next`](Cursor::next) record, as [`Tail::poll_next`] does. With the feature
+    /// `stream` a cursor is also a `futures_core::Stream` of owned records, which ends after an
+    /// error until [`seek`](Cursor::seek).
     ///
     /// # Errors
     /// As [`next`](Cursor::next) and [`Tail::poll_next`].
@@ -143,11 +129,10 @@ impl Cursor {
         Poll::Ready(self.found.map(|found| self.take(found, true)).transpose())
     }
 
-    /// Notes that everything which the cursor has returned is processed. The next save of the
-    /// log's state makes it durable: [`save`](Cursor::save) or [`seek`](Cursor::seek) of this or
-    /// another cursor, `create_cursor`, `remove_cursor`, `truncate_before` above the head (even if
-    /// a cursor keeps the head where it is), `checkpoint` above the last one, `close`. Does not
-    /// wait.
+    /// Notes that all returned records are processed. Does not wait. The next save of the log's
+    /// state makes it durable: [`save`](Cursor::save) or [`seek`](Cursor::seek) of any cursor,
+    /// `create_cursor`, `remove_cursor`, `truncate_before` above the head, `checkpoint` above the
+    /// last one, `close`.
     pub fn confirm(&self) {
         if self.tail.is_ok() && self.wal.handle.commit.check_process().is_ok() {
             self.wal.handle.confirmations.confirm(&self.name, self.processed());
@@ -159,8 +144,8 @@ impl Cursor {
     ///
     /// # Errors
     /// `Lagged`, `Truncated`: as [`next`](Cursor::next), and nothing is saved. `NoSpace`,
-    /// `NoFiles`, `Io`, `PermissionDenied`, `NotFound`: the state could not be saved, but the next
-    /// open may find it; call again. `Closed`, `Poisoned`, `Forked`.
+    /// `NoFiles`, `Io`, `PermissionDenied`, `NotFound`: the next open may find the position; call
+    /// again. `Closed`, `Poisoned`, `Forked`.
     pub fn save(&self) -> Result<()> {
         self.wal.handle.commit.check_process()?;
         self.tail.as_ref().map_err(Clone::clone)?;
@@ -177,9 +162,8 @@ impl Cursor {
     /// Continues at `lsn`, a position as for `Wal::tail_from`, and [saves](Cursor::save) it.
     ///
     /// # Errors
-    /// If `lsn` is no position, or cannot become durable, returns an error as `Wal::tail_from` or a
-    /// wait does, and the cursor stays where it was. If the save fails, returns an error as
-    /// [`save`](Cursor::save) does, and the cursor has moved.
+    /// As `Wal::tail_from` or a wait, and the cursor stays; or as [`save`](Cursor::save), and it
+    /// has moved.
     pub fn seek(&mut self, lsn: Lsn) -> Result<()> {
         let (tail, lease) = self.tail_at(lsn)?;
         self.wal.handle.commit.wait(tail.position(), None)?;
@@ -212,7 +196,7 @@ impl Cursor {
         result
     }
 
-    /// Returns the position, or the head if the cursor has read up to there and found only marks.
+    /// Returns the position, or the head if only marks were between.
     fn processed(&self) -> Lsn {
         let (position, head) = (self.position(), self.wal.head_lsn());
         let has_read = |tail: &Tail| tail.has_read_up_to() >= head && !self.lease.is_lost();
@@ -220,8 +204,6 @@ impl Cursor {
         if is_past && self.tail.as_ref().is_ok_and(has_read) { head } else { position }
     }
 
-    /// Returns whether the head is above `position`, and no crash or truncation of the suffix has
-    /// discarded the range around `position`.
     fn is_below_head(&self, position: Lsn) -> bool {
         let epochs = &self.wal.handle.epochs;
         position < self.wal.head_lsn() && !epochs.is_inside_discarded(position)
@@ -256,9 +238,8 @@ impl Cursor {
         Ok(self.found)
     }
 
-    /// Returns `found` if the pin was not lost. Else ignores it, because a read of a freed file
-    /// looks like damage, sets another pin at the position, and returns `None`. The lost pin was at
-    /// the segment that the tail read last, so the log may still have the position.
+    /// If the pin was lost, ignores `found`, because a read of a freed file looks like damage, and
+    /// pins the position again, which the log may still have.
     fn check_pin(&mut self, found: Result<Option<Found>>) -> Result<Option<Option<Found>>> {
         if self.lease.is_lost() {
             return self.begin_at(self.position()).map(|()| None);
@@ -272,7 +253,6 @@ impl Cursor {
         found.map(Some)
     }
 
-    /// Returns the record that was found, and moves on if it `is_taken`.
     fn take(&mut self, found: Found, is_taken: bool) -> Result<Record<'_>> {
         self.found = (!is_taken).then_some(found);
         let (name, lease) = (&self.name, &self.lease);
@@ -289,7 +269,6 @@ impl Cursor {
     }
 }
 
-/// Copies each record out of the read buffer. The stream ends after an error, until a seek.
 #[cfg(feature = "stream")]
 impl futures_core::Stream for Cursor {
     type Item = Result<RecordBuf>;
@@ -329,7 +308,6 @@ fn lagged(name: &str) -> Error {
     Error::new(ErrorKind::Lagged, text).with_advice(SEEK)
 }
 
-/// Returns whether the log does not have the position any more.
 fn is_gone(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Lagged | ErrorKind::Truncated)
 }

@@ -1,9 +1,9 @@
-//! The epochs of an open log: where each begins and ends, and so where there are no records.
+//! The epochs of an open log: where each begins and ends.
 //!
 //! # Words
-//! *Discarded range*: from an epoch's end to the next one's base. *Truncation*: the new end that a
-//! truncation of the suffix gave to an epoch, in this process; its range is the discarded range
-//! that begins there.
+//! *Discarded range*: from an epoch's end to the next base. *Truncation*: the new end that a
+//! truncation of the suffix gave to an epoch in this process; its range is the discarded range that
+//! begins there.
 //!
 //! # Protocol
 //! The truncating thread, under the lock: (1) put the truncation and the new epoch into the list;
@@ -11,17 +11,15 @@
 //! epoch's first records.
 //!
 //! A thread that compares an LSN or a ticket with a watermark: (1) read the watermark; (2) ask
-//! [`Epochs::check_not_truncated`]. A watermark that has jumped shows the truncation (P2). One that
-//! has not jumped stands for what was durable before the truncation.
+//! [`Epochs::check_not_truncated`]. A watermark that has jumped shows the truncation (P2). Another
+//! one stands for what was durable before it.
 //!
 //! A thread that needs the epochs and the tail or a watermark of one moment reads both under the
-//! lock ([`Epochs::view`], [`Epochs::lag`]). Else it could find the records gone that a truncation
-//! removed, and not yet those that took their place.
+//! lock ([`Epochs::view`], [`Epochs::lag`]).
 //!
-//! Epochs below the head and below all readers are forgotten. The ranges of truncations never are:
-//! the holder of a ticket may ask about a truncated record at any time, and a head above the range
-//! does not make the record durable. A range takes 16 bytes. A later range replaces those that it
-//! covers or touches.
+//! Epochs below the head and all readers are forgotten. The ranges of truncations, 16 bytes each,
+//! never are: the holder of a ticket may ask at any time, and a head above does not make a
+//! truncated record durable. A later range replaces those that it covers or touches.
 //!
 //! # Checked by
 //! `a_truncated_record_is_never_acknowledged_afterwards`,
@@ -36,7 +34,6 @@ use palisade_store::{EpochBase, EpochExtent};
 use crate::reader::EpochSpan;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// Where there are records, and where this process has truncated them.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     list: RwLock<EpochList>,
@@ -57,25 +54,19 @@ struct EpochList {
     bases: Vec<EpochBase>,
 }
 
-/// The epochs of one moment, up to the end of the log or the watermark that was read with them.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// The epochs. The running one ends at `end`.
+    /// The running epoch ends at `end`.
     pub(crate) spans: Vec<EpochSpan>,
     pub(crate) end: Lsn,
-    /// Where a reader begins that names an LSN.
     pub(crate) begin: Option<Begin>,
 }
 
-/// Where a reader begins that names `named`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begin {
     pub(crate) named: Lsn,
-    /// The first LSN at or above it that is in no discarded range.
     pub(crate) next: Lsn,
-    /// See `leave_discarded`.
     pub(crate) left: Lsn,
-    /// See `is_inside_discarded`.
     pub(crate) is_inside_discarded: bool,
 }
 
@@ -86,14 +77,12 @@ struct LsnRange {
 }
 
 impl EpochList {
-    /// Returns the range of the truncation that `lsn` lies in.
     fn truncation_around(&self, lsn: Lsn) -> Option<LsnRange> {
         let above = self.truncations.partition_point(|range| range.from <= lsn);
         let range = *self.truncations.get(above.checked_sub(1)?)?;
         (lsn < range.to).then_some(range)
     }
 
-    /// Returns the discarded range that `lsn` lies in, whether of a truncation or of a crash.
     fn discarded_around(&self, lsn: Lsn) -> Option<LsnRange> {
         let ends = iter::once(self.end_before).chain(self.spans.iter().map(|span| span.end));
         let mut ranges = ends.zip(&self.spans).map(|(from, next)| LsnRange { from, to: next.base });
@@ -101,8 +90,6 @@ impl EpochList {
         found.or_else(|| self.truncation_around(lsn))
     }
 
-    /// Returns whether no record lies between the start of a discarded range and `lsn` in it, and
-    /// none ever did.
     fn is_start(&self, discarded: LsnRange, lsn: Lsn) -> bool {
         let is_it = |known: &EpochBase| known.base == lsn && known.end_before <= discarded.from;
         discarded.from == lsn || self.bases.iter().any(is_it)
@@ -124,7 +111,7 @@ impl EpochList {
         }
     }
 
-    /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
+    /// The running epoch ends at `end`, or at its base if that is higher.
     fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
         let mut spans = self.spans.clone();
         if let Some(running) = spans.last_mut() {
@@ -133,7 +120,6 @@ impl EpochList {
         spans
     }
 
-    /// Notes that nothing is left in `[from, to)`, and that the running epoch begins at `to`.
     fn note_truncation(&mut self, from: Lsn, to: Lsn) {
         let mut range = LsnRange { from, to };
         while let Some(last) = self.truncations.pop_if(|last| last.to >= from) {
@@ -149,9 +135,7 @@ impl Epochs {
         Epochs { list: RwLock::new(list), lowest_truncation: AtomicU64::new(u64::MAX) }
     }
 
-    /// Returns the epochs of a log that is closed at `end`, for its state: those that reach up to
-    /// `head`, and the running one. An epoch that ends at the head has no records left, but a
-    /// discarded range follows it.
+    /// Returns the epochs that reach up to `head`, or end there, of a log that is closed at `end`.
     pub(crate) fn extents(&self, head: Lsn, end: Lsn) -> Vec<EpochExtent> {
         let list = self.list.read();
         let alive = list.spans.iter().filter(|span| head <= span.end);
@@ -162,13 +146,12 @@ impl Epochs {
         self.list.read().spans.clone()
     }
 
-    /// Returns all epochs. The running epoch ends at `end`, or at its base if `end` is below it.
     pub(crate) fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
         self.list.read().spans_until(end)
     }
 
-    /// Returns the epochs of the moment in which `end` reads the end of the log or a watermark, and
-    /// where a reader begins in them that names `from`. `end` takes no lock of the handle.
+    /// Returns the epochs of the moment in which `end` reads a watermark. It takes no lock of the
+    /// handle.
     pub(crate) fn view(&self, from: Option<Lsn>, end: impl FnOnce() -> Lsn) -> View {
         let list = self.list.read();
         let end = end();
@@ -181,36 +164,30 @@ impl Epochs {
         View { spans: list.spans_until(end), end, begin }
     }
 
-    /// Returns the base of the running epoch.
     pub(crate) fn running_base(&self) -> Lsn {
         self.list.read().spans.last().map_or(Lsn::ZERO, |running| running.base)
     }
 
-    /// Returns where the epoch before ended, if an epoch begins at `base`.
     pub(crate) fn end_before(&self, base: Lsn) -> Option<Lsn> {
         let list = self.list.read();
         let index = list.spans.iter().position(|span| span.base == base)?;
         Some(index.checked_sub(1).map_or(list.end_before, |before| list.spans[before].end))
     }
 
-    /// Returns the epoch whose records lie around `lsn`.
     pub(crate) fn find(&self, lsn: Lsn) -> Option<EpochSpan> {
         let list = self.list.read();
         list.spans.iter().find(|span| span.base <= lsn && lsn < span.end).copied()
     }
 
-    /// Returns the last epoch that begins below `base`.
     pub(crate) fn before(&self, base: Lsn) -> Option<EpochSpan> {
         self.list.read().spans.iter().rfind(|span| span.base < base).copied()
     }
 
-    /// Returns whether `lsn` lies in a discarded range.
     pub(crate) fn is_discarded(&self, lsn: Lsn) -> bool {
         self.list.read().discarded_around(lsn).is_some()
     }
 
-    /// Returns whether `lsn` lies in a discarded range, and is neither its start nor the base of an
-    /// epoch that stayed empty.
+    /// Returns whether a record may have been between the start of the discarded range and `lsn`.
     pub(crate) fn is_inside_discarded(&self, lsn: Lsn) -> bool {
         self.list.read().is_inside_discarded(lsn)
     }
@@ -220,8 +197,8 @@ impl Epochs {
         self.list.read().skip_discarded(lsn)
     }
 
-    /// Returns the end of the epoch before if `lsn` is in no epoch or at the base of one; else
-    /// `lsn`. No record begins between the two. Below the first epoch returns 0.
+    /// Returns the end of the epoch before if `lsn` is in no epoch or at a base, else `lsn`. Below
+    /// the first epoch returns 0.
     pub(crate) fn leave_discarded(&self, lsn: Lsn) -> Lsn {
         self.list.read().leave_discarded(lsn)
     }
@@ -233,9 +210,8 @@ impl Epochs {
         list.spans.iter().find(is_above).map_or(lsn, |span| span.base.max(lsn))
     }
 
-    /// Returns how far a reader lags: the bytes between its position and the end of the log, which
-    /// `position_and_end` reads, without discarded ranges. Records above the position that the list
-    /// has forgotten count, too. `position_and_end` takes no lock of the handle.
+    /// Returns the bytes between the two LSNs that `position_and_end` reads, with forgotten
+    /// records, without discarded ranges. It takes no lock of the handle.
     pub(crate) fn lag(&self, position_and_end: impl FnOnce() -> (Lsn, Lsn)) -> u64 {
         let list = self.list.read();
         let (position, end) = position_and_end();
@@ -244,8 +220,8 @@ impl Epochs {
         from.bytes_since(position) + list.spans.iter().map(above).sum::<u64>()
     }
 
-    /// Returns the base of the next epoch if an epoch ended at `lsn`, or an epoch that stayed empty
-    /// began there, because there are no records between, else `lsn`.
+    /// Returns the next base if an epoch ended at `lsn`, or one that stayed empty began there, else
+    /// `lsn`.
     pub(crate) fn skip_end_of_epoch(&self, lsn: Lsn) -> Lsn {
         let list = self.list.read();
         let discarded = list.discarded_around(lsn);
@@ -253,8 +229,7 @@ impl Epochs {
         started.map_or(lsn, |discarded| discarded.to)
     }
 
-    /// Refuses the LSN of a record that this process has truncated. The caller has read the
-    /// watermark that covers the record before.
+    /// The caller has read the watermark that covers the record before.
     #[inline]
     pub(crate) fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
         if !self.may_be_truncated(lsn) {
@@ -263,15 +238,12 @@ impl Epochs {
         self.list.read().truncation_around(lsn).map_or(Ok(()), |_| Err(truncated_error(lsn)))
     }
 
-    /// Returns whether this process has truncated anything at or below `lsn`. The caller has read
-    /// the watermark before, as for `check_not_truncated`.
     #[inline]
     pub(crate) fn may_be_truncated(&self, lsn: Lsn) -> bool {
         // Relaxed: published with the watermark that the caller has read, if that has jumped [P2].
         lsn.as_u64() >= self.lowest_truncation.load(Ordering::Relaxed)
     }
 
-    /// Ends the log at `new_end`. The epoch `running` begins above it; later epochs are gone.
     /// `jump` moves the tail and the watermarks in the same moment.
     pub(crate) fn truncate(&self, new_end: Lsn, running: EpochSpan, jump: impl FnOnce()) {
         let mut list = self.list.write();
@@ -289,8 +261,6 @@ impl Epochs {
         jump();
     }
 
-    /// Drops the epochs whose records are all below `to`, and the discarded ranges of crashes that
-    /// follow them. Keeps the running epoch and the ranges of truncations.
     pub(crate) fn forget_below(&self, to: Lsn) {
         let mut list = self.list.write();
         let running = list.spans.len() - 1;
@@ -302,7 +272,6 @@ impl Epochs {
     }
 }
 
-/// Returns the error for an LSN that a crash or a truncation removed.
 pub(crate) fn truncated_error(lsn: Lsn) -> Error {
     let text = "there is no such record: a crash or a truncation removed it";
     Error::new(ErrorKind::Truncated, text).at_lsn(lsn)

@@ -1,12 +1,12 @@
-//! The records that a new epoch begins with: `replace_from` writes them into the epoch's first
-//! segment before the segment has a name, so the truncation and the records are one step.
+//! The records that a new epoch begins with, which `replace_from` writes before the segment has a
+//! name.
 
 use crate::Codec;
 use crate::codec;
 use crate::frame::{self, EpochSeed, HEADER_BYTES, Header, Kind, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, crc32c_append};
 
-/// The frames of the first records of an epoch whose base and seed are not known yet.
+/// Frames of an epoch whose base and seed are not known yet.
 #[derive(Debug, Default)]
 pub(super) struct FirstRecords {
     // The frames without their headers.
@@ -16,7 +16,6 @@ pub(super) struct FirstRecords {
 }
 
 impl FirstRecords {
-    /// Copies `records`, each with its tag, as they are stored. Their frames may take `most` bytes.
     pub(super) fn copy<I, R>(
         records: I,
         codec: Option<&dyn Codec>,
@@ -55,11 +54,8 @@ impl FirstRecords {
         self.frames.is_empty()
     }
 
-    /// Returns the bytes of an epoch that begins at `base`: the frames, and padding up to a
-    /// multiple of `block_bytes`.
-    ///
-    /// The frames claim that everything below `base` was durable. This is true as soon as a reader
-    /// can find them.
+    /// Returns the frames, and padding up to a multiple of `block_bytes`. The frames claim that
+    /// everything below `base` was durable, which is true as soon as a reader can find them.
     pub(super) fn encode(&mut self, seed: EpochSeed, base: Lsn, block_bytes: u64) -> &[u8] {
         for (offset, header) in &self.frames {
             let header = Header { durable_lag: *offset, ..*header };
@@ -78,12 +74,10 @@ impl FirstRecords {
         &self.bytes
     }
 
-    /// Returns the end of the bytes of an epoch that begins at `base`, once they are encoded.
     pub(super) fn end(&self, base: Lsn) -> Lsn {
         base.plus(self.bytes.len() as u64)
     }
 
-    /// Returns the LSN of each record in an epoch that begins at `base`.
     pub(super) fn lsns(&self, base: Lsn) -> Vec<Lsn> {
         self.frames.iter().map(|(offset, _)| base.plus(*offset)).collect()
     }

@@ -1,11 +1,10 @@
-//! The log: ties buffer, commit, store, recovery and readers together.
+//! The calls of an open log.
 
 mod append;
 mod backup;
 mod batch;
 mod close;
 mod cursor;
-mod ended;
 mod epochs;
 mod first_records;
 #[cfg(all(test, loom))]
@@ -28,8 +27,8 @@ use palisade_store::State;
 use palisade_store::sync::{AtomicU64, Mutex, Ordering};
 
 pub use self::batch::BatchTicket;
+pub use self::close::Ended;
 pub use self::cursor::Cursor;
-pub use self::ended::Ended;
 use self::epochs::{Epochs, truncated_error};
 use self::pins::Pins;
 pub use self::pins::{Hold, PinKind};
@@ -50,22 +49,13 @@ use crate::{
     Error, ErrorKind, Lsn, Options, RecoveryReport, Result, Stats, Store, SyncPolicy, Uuid,
 };
 
-/// A write-ahead log.
+/// A write-ahead log. Many threads append without a lock, and many commits share one device sync.
+/// Each clone is the same log.
 ///
-/// Many threads append to it without a lock. Many commits share one device sync. A handle is cheap
-/// to clone, and every clone is the same log. Dropping the last handle does what
-/// [`flush_to_os`](Wal::flush_to_os) does, and saves how far the log is durable (two syncs of
-/// `meta`). Only [`close`](Wal::close) makes a clean end, after which the next open needs no scan.
-///
-/// The drop waits for the log's threads, which may be in a sync or a callback, and cannot report an
-/// error. If it cannot write the records, for example on a full disk, a shared log buffer keeps
-/// them for the next open, and a log buffer on the heap loses them.
-///
-/// A handle works in the process that opened the log. In a forked child every fallible call returns
-/// [`Forked`](crate::ErrorKind::Forked). The other calls return what held at the fork. The first
-/// such call, or the drop of the last handle, closes the descriptors that would keep the log
-/// `Locked` after the death of the parent. The child opens the log again after the parent has
-/// closed it.
+/// The drop of the last handle does what [`flush_to_os`](Wal::flush_to_os) does, and saves how far
+/// the log is durable (two syncs of `meta`). It waits for the log's threads, which may be in a sync
+/// or a callback. It reports no error: records that cannot be written stay in a shared log buffer,
+/// but a log buffer on the heap loses them. Only [`close`](Wal::close) makes a clean end.
 ///
 /// # What survives
 /// | call returned `Ok` | process kill | OS crash or power loss |
@@ -80,32 +70,27 @@ use crate::{
 ///
 /// # Errors of all calls
 /// The lists of errors name these kinds only if there is more to say:
-/// - `Closed` after [`close`](Wal::close). Reads still work, and waits for records return `Ok`.
-/// - `Poisoned` after the log failed to make, write or sync a segment. Reads of written records
-///   still work, and a wait for a record that is already durable returns `Ok`. Drop all handles and
-///   open the log again with [`MustExist`](crate::OpenMode::MustExist). Then compare
-///   [`uuid`](Wal::uuid), and call [`wait_durable`](Wal::wait_durable) with the last acknowledged
-///   LSN. If the error's [`io_kind`](crate::Error::io_kind) is `NotFound`, the folder was moved,
-///   removed or replaced while the log was open. Another open of its path would make an empty log.
-/// - `Forked` in a forked child.
-/// - `NoFiles`, if the call opens a file. Nothing is lost: close files or raise the limit, then
-///   call again.
+/// - `Closed` after [`close`](Wal::close). Reads and waits for records still work.
+/// - [`Poisoned`](crate::ErrorKind::Poisoned) after the log failed to make, write or sync a
+///   segment. Reads of written records and waits for durable ones still work. Open the log again
+///   with [`MustExist`](crate::OpenMode::MustExist), compare [`uuid`](Wal::uuid), and call
+///   [`wait_durable`](Wal::wait_durable) with the last acknowledged LSN.
+/// - [`Forked`](crate::ErrorKind::Forked) in a forked child, where other calls return what held at
+///   the fork. The first call that returns it, or the drop of the last handle, closes the
+///   descriptors that keep the log `Locked`.
+/// - `NoFiles`, if the call opens a file. Nothing is lost; call again.
 #[derive(Clone)]
 pub struct Wal {
     handle: Arc<Handle>,
 }
 
-/// The result of the last save of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastSave {
     Done,
-    /// The store holds either the new state or the one before. The caller saves again before it
-    /// begins anything that fits only one of them.
+    /// The store holds the new state or the one before.
     Failed,
 }
 
-/// What all handles share. Dropping the last handle ends the background threads and hands
-/// everything to the operating system.
 #[derive(Debug)]
 struct Handle {
     commit: Arc<Commit>,
@@ -139,7 +124,6 @@ struct Handle {
 }
 
 impl Wal {
-    /// Allows reservations, the last step of an open.
     pub(crate) fn begin(store: Arc<Store>, recovered: Recovered, options: &Options) -> Result<Wal> {
         let Recovered { state, spans, base, memory, mut report } = recovered;
         let is_empty_epoch = base == state.epoch_base;
@@ -187,22 +171,18 @@ impl Wal {
         Ok(wal)
     }
 
-    /// Waits until all records that were reserved before the call survive power loss.
-    ///
-    /// Blocks for about one device sync. Returns at once if there is nothing to sync.
+    /// Waits until all records that were reserved before the call survive power loss: about one
+    /// device sync, or nothing.
     ///
     /// # Errors
-    /// `NoSpace`: nothing is lost; free space and call again. `Poisoned`: open the log again.
+    /// `NoSpace`: free space and call again.
     pub fn sync(&self) -> Result<()> {
         self.handle.commit.wait(self.reserved_lsn(), None).map(drop)
     }
 
-    /// Returns a ticket for everything that was reserved before the call: the async form of
-    /// [`sync`](Wal::sync). Does not block, and requests no sync before it is waited on.
-    ///
-    /// The ticket belongs to no record. So its [`lsn`](Ticket::lsn) and
-    /// [`end_lsn`](Ticket::end_lsn) are the end of the log at the call, and its errors have no
-    /// [`appended_lsn`](crate::Error::appended_lsn).
+    /// Returns a ticket for everything that was reserved before the call, for an async
+    /// [`sync`](Wal::sync). Its [`lsn`](Ticket::lsn) and [`end_lsn`](Ticket::end_lsn) are the end
+    /// of the log, and its errors have no [`appended_lsn`](crate::Error::appended_lsn).
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -220,39 +200,31 @@ impl Wal {
         Ticket::new(self, end, end)
     }
 
-    /// Waits until the record that begins at `lsn` survives power loss.
-    ///
-    /// Does not check that a record begins there: with an `lsn` within a record the call waits for
-    /// that record. Below the head it returns at once. The end of the last record can be the end of
-    /// the log, or in a removed range, and then gives an error. So a check after an open needs the
-    /// LSN of a record.
+    /// Waits until the record around `lsn` survives power loss. Below the head it returns at once.
+    /// After an open, pass the start of a record, because the end of the last one can give an
+    /// error.
     ///
     /// # Errors
-    /// `OutOfRange`: `lsn` is at or above the end of the log. `Truncated`: a crash or a truncation
-    /// of the suffix removed the record, or `lsn` lies between two epochs, where no record ever
-    /// was. `NoSpace`, `Poisoned`: as from [`sync`](Wal::sync).
+    /// `OutOfRange`: also at the end. `Truncated`: also between two epochs. `NoSpace`: as from
+    /// [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.handle.commit.wait(target, None)?;
         self.check_not_truncated(lsn)
     }
 
-    /// Calls `f` once the record that begins at `lsn` survives power loss, or with the error that
-    /// prevents it. Requests a sync, as a wait does. Does not block.
+    /// Calls `f` once the record at `lsn` survives power loss, or with the error that prevents it.
+    /// Requests a sync, and does not block. After `NoSpace` or `NoFiles` the record can still
+    /// become durable: call again.
     ///
     /// `f` runs on the log's callback thread, outside of all locks, one callback at a time, in LSN
-    /// order. It may call the log and wait for it. A slow `f` delays the other callbacks, `close`
-    /// and the drop of the last handle. A Raft leader uses this to count itself when its entry is
-    /// durable.
-    ///
-    /// If `f` gets `NoSpace` or `NoFiles`, the record can still become durable: call `on_durable`
-    /// again.
+    /// order, and may call the log. A slow `f` delays other callbacks, `close` and the drop of the
+    /// last handle.
     ///
     /// # Errors
-    /// `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable). `Closed`,
-    /// `Poisoned`. `Io`: a thread could not be started. `TooManyWaiters`:
-    /// [`max_waiters`](crate::Options::max_waiters) futures and callbacks wait already; call again
-    /// later. With each of these errors `f` is dropped and never called.
+    /// `f` is never called. `OutOfRange`, `Truncated`: as from [`wait_durable`](Wal::wait_durable).
+    /// `Closed`. `Io`: a thread could not be started. `TooManyWaiters`:
+    /// [`max_waiters`](crate::Options::max_waiters) wait already.
     pub fn on_durable(&self, lsn: Lsn, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let target = self.end_covering(lsn)?;
         self.check_open()?;
@@ -263,8 +235,7 @@ impl Wal {
         self.handle.commit.register_callback(target, Box::new(callback))
     }
 
-    /// Waits until the operating system has the record that begins at `lsn`. The record then
-    /// survives the death of the process, but not of the operating system.
+    /// Waits until the operating system has the record at `lsn`.
     ///
     /// # Errors
     /// As [`wait_durable`](Wal::wait_durable).
@@ -280,48 +251,42 @@ impl Wal {
         self.handle.commit.buffer.reserved()
     }
 
-    /// Returns the end of the longest prefix that was seen complete in the log buffer.
     pub(crate) fn filled_lsn(&self) -> Lsn {
         self.handle.commit.filled.read()
     }
 
-    /// Returns the end of the prefix that was handed to the operating system.
+    /// Returns the end of the prefix that the operating system has.
     #[must_use]
     pub fn written_lsn(&self) -> Lsn {
         self.handle.commit.buffer.written.read()
     }
 
-    /// Returns the end of the prefix that survives power loss. No record and no batch crosses it:
-    /// [`truncate_before`](Wal::truncate_before) and [`checkpoint`](Wal::checkpoint) accept it,
-    /// unless another thread has truncated what it ends.
+    /// Returns the end of the prefix that survives power loss. No record and no batch crosses it,
+    /// so [`truncate_before`](Wal::truncate_before) and [`checkpoint`](Wal::checkpoint) accept it.
     ///
-    /// A reader that saved it begins there in later runs, too. After an open that found no clean
-    /// end it may be the place of no record; such a place is forgotten after 14 more such opens in
-    /// a row without an append, and then gives `Truncated` ([`resume_lsn`](Wal::resume_lsn) says
-    /// where to go on).
+    /// A reader can begin there in later runs, too, unless 14 opens in a row found no clean end and
+    /// no append ([`resume_lsn`](Wal::resume_lsn)).
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
         self.handle.commit.durable.read()
     }
 
-    /// Returns the head, where the log begins. Everything below was truncated.
+    /// Returns the head. Everything below was truncated.
     #[must_use]
     pub fn head_lsn(&self) -> Lsn {
         self.handle.head.read()
     }
 
-    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint). If that LSN was
-    /// in a truncated range, or if an open found no record above it, returns the end of the records
-    /// below it.
+    /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint), or the end of
+    /// the records below it if it was truncated, or if an open found no record above it.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         // Relaxed: the value alone counts.
         Lsn::new(self.handle.checkpoint.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes of the log from the head to the end of the last reservation, with the
-    /// headers of records and without truncated ones. The files take more: whole segments, and
-    /// spares.
+    /// Returns the bytes from the head to the end of the last reservation, with headers, without
+    /// truncated ranges. The files take more.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let extent = || (self.head_lsn(), self.reserved_lsn());
@@ -333,28 +298,26 @@ impl Wal {
         self.handle.epochs.lag(extent)
     }
 
-    /// Returns the identity of the log, drawn at random when it was created.
+    /// Returns the identity of the log.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.handle.uuid
     }
 
-    /// Returns the bytes of log in a segment. Segment `n` has the LSNs from `n` times this number
-    /// on.
+    /// Returns the bytes of log in a segment. Segment `n` begins at `n` times this number.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
         self.handle.segment_bytes
     }
 
-    /// Returns the size of the largest record: half the log buffer or half a segment, whichever is
-    /// less, minus the header. If the log's codec makes a record longer, its encoded form must fit.
+    /// Returns the size of the largest record, also when encoded: half the log buffer or half a
+    /// segment, whichever is less, minus the header.
     #[must_use]
     pub fn max_record_bytes(&self) -> usize {
         self.handle.max_frame_bytes as usize - crate::frame::HEADER_BYTES
     }
 
-    /// Returns what the log has done since it was opened, and its watermarks: one consistent
-    /// snapshot. Stops no thread. Takes some microseconds.
+    /// Returns a consistent snapshot of counters, watermarks and histograms. Stops no thread.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -419,7 +382,6 @@ impl Wal {
         }
     }
 
-    /// Returns the LSN that a watermark must reach to cover the record that begins at `lsn`.
     fn end_covering(&self, lsn: Lsn) -> Result<Lsn> {
         self.handle.commit.check_process()?;
         let reserved = self.reserved_lsn();
@@ -431,7 +393,6 @@ impl Wal {
         Ok(lsn.plus(1))
     }
 
-    /// Refuses an LSN in a discarded range.
     fn check_not_discarded(&self, lsn: Lsn) -> Result<()> {
         let epochs = &self.handle.epochs;
         let is_below_head = || lsn < self.head_lsn() && !epochs.is_discarded(lsn);
@@ -439,8 +400,6 @@ impl Wal {
         if is_kept { Ok(()) } else { Err(truncated_error(lsn)) }
     }
 
-    /// Refuses the LSN of a record that was truncated meanwhile. The caller has waited for the
-    /// watermark that covers the record.
     #[inline]
     pub(crate) fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
         self.handle.commit.check_process()?;
@@ -461,7 +420,6 @@ impl Wal {
     }
 }
 
-/// Shows where the log stands, without a lock.
 impl fmt::Debug for Wal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wal")

@@ -13,7 +13,6 @@ use crate::reader::EpochSpan;
 use crate::recovery::Recovered;
 use crate::{Lsn, Memory, Options, RecoveryReport, Result, Store, Uuid};
 
-/// A reader whose pin can be lost.
 #[derive(Clone)]
 pub(crate) struct LeasedReader {
     _pin: Arc<Pin>,
@@ -27,14 +26,12 @@ impl LeasedReader {
 }
 
 impl Wal {
-    /// Truncates after the record at `record`, which ends at `new_end`.
+    /// The record at `record` ends at `new_end`.
     pub(crate) fn truncate_above(&self, record: Lsn, new_end: Lsn) -> Result<()> {
         let place = NewEnd { record, new_end };
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
-    /// Truncates as [`truncate_above`](Wal::truncate_above) does, and puts `records` in place of
-    /// what goes.
     pub(crate) fn replace_above(&self, record: Lsn, new_end: Lsn, records: &[&[u8]]) -> Result<()> {
         let place = NewEnd { record, new_end };
         let most = self.handle.max_frame_bytes as usize;
@@ -42,45 +39,37 @@ impl Wal {
         self.handle.truncate_above(place, first).map(drop)
     }
 
-    /// Returns where the epochs begin and end, as far as they are durable.
     pub(crate) fn durable_extents(&self) -> Vec<(Lsn, Lsn)> {
         let spans = self.handle.epochs.view(None, || self.durable_lsn()).spans;
         spans.iter().map(|span| (span.base, span.end)).collect()
     }
 
-    /// Returns where the epochs begin and end.
     pub(crate) fn reserved_extents(&self) -> Vec<(Lsn, Lsn)> {
         self.view(None).spans.iter().map(|span| (span.base, span.end)).collect()
     }
 
-    /// Returns a reader at the head whose pin is lost if it lags more than `max_lag`.
     pub(crate) fn leased_reader(&self, max_lag: u64) -> Result<LeasedReader> {
         let lease = Arc::new(Lease::new(max_lag));
         let (pin, _) = self.pinned_view(None, PinKind::Cursor, Some(Arc::clone(&lease)))?;
         Ok(LeasedReader { _pin: Arc::new(pin), lease })
     }
 
-    /// Saves `head` with the state.
     pub(crate) fn save_head(&self, head: Lsn) -> Result<()> {
         self.handle.change_state(None, |state| state.head = head)
     }
 
-    /// Saves `checkpoint` with the state.
     pub(crate) fn save_checkpoint(&self, checkpoint: Lsn) -> Result<()> {
         self.handle.change_state(None, |state| state.checkpoint = checkpoint)
     }
 
-    /// Makes the log refuse records, as one that is opened above its limit.
     pub(crate) fn refuse_above_limit(&self) {
         self.handle.commit.refuse_above_limit();
     }
 
-    /// Frees the segments below the head.
     pub(crate) fn release(&self) -> Result<()> {
         self.handle.release_unpinned()
     }
 
-    /// Creates a log that begins at `base` with `memory` as its log buffer.
     pub(crate) fn model(
         store: Arc<Store>,
         memory: Memory,

@@ -1,4 +1,4 @@
-//! Pins: readers and holds keep the segments that they read, or that nobody is to free.
+//! Pins: readers and holds keep segments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,6 @@ pub enum PinKind {
     Cursor,
 }
 
-/// The LSNs from which readers need the log.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<PinTable>);
 
@@ -45,10 +44,8 @@ struct Entry {
     lease: Option<Arc<Lease>>,
 }
 
-/// What lets a pin be lost: its reader may lag at most so many bytes.
-///
-/// A release sets `is_lost` before it frees any file, and the reader looks after it has read. So
-/// what it read before it found `is_lost` unset is from files that were kept.
+/// Lets a pin be lost if its reader lags more than `max_lag` bytes. A release sets `is_lost` before
+/// it frees any file, and the reader looks after it has read, so it accepts only what was kept.
 #[derive(Debug, Default)]
 pub(super) struct Lease {
     max_lag: u64,
@@ -66,8 +63,7 @@ impl Lease {
 }
 
 impl Pins {
-    /// Returns the lowest pin below the head. A pin that keeps a segment below that of the head is
-    /// lost if its reader lags too much: `lag` says how far a reader at an LSN lags.
+    /// A pin that keeps more than the head's segment is lost if its reader lags too much.
     pub(super) fn lowest_below(&self, state: &State, lag: impl Fn(Lsn) -> u64) -> Option<Lsn> {
         let State { head, segment_bytes, .. } = *state;
         let mut table = self.0.lock();
@@ -86,7 +82,6 @@ impl Pins {
         None
     }
 
-    /// Returns all pins, ascending, with the number of readers of each.
     pub(super) fn all(&self) -> Vec<(Lsn, PinKind, usize)> {
         let mut counts = BTreeMap::new();
         for ((at, _), entry) in &self.0.lock().pins {
@@ -103,7 +98,6 @@ impl Pins {
         key
     }
 
-    /// Moves a pin up, unless it is lost.
     fn raise(&self, key: &mut (Lsn, u64), to: Lsn) {
         let mut table = self.0.lock();
         if let Some(entry) = table.pins.remove(key) {
@@ -117,7 +111,6 @@ impl Pins {
     }
 }
 
-/// One reader's pin. It also keeps the log open.
 #[derive(Debug)]
 pub(super) struct Pin {
     wal: Wal,
@@ -127,7 +120,7 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Pins the segments from `at` on, which another pin keeps meanwhile.
+    /// Another pin keeps the segments meanwhile.
     fn set(wal: &Wal, at: Lsn) -> Pin {
         let key = wal.handle.pins.add(at, PinKind::Reader, None);
         Pin { wal: wal.clone(), key, segment_end: wal.handle.segment_end(at) }
@@ -187,24 +180,23 @@ impl Drop for Pin {
     }
 }
 
-/// Keeps the log from an LSN on until it is dropped: see `Wal::hold`. It also keeps the log open.
+/// Keeps the log from an LSN on, and open: see `Wal::hold`.
 #[must_use = "the log is held only as long as this exists"]
 pub struct Hold(Pin);
 
 impl Hold {
-    /// Returns the LSN from which on the log is held.
+    /// Returns where the hold begins.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.0.at()
     }
 
-    /// Returns the records from the one at [`lsn`](Hold::lsn) on, up to the end of the log at the
-    /// time of the call, also if the head is above by now. They need not be durable: call `sync`
-    /// before another place keeps them. If a crash or a truncation of the suffix removed the record
-    /// at `lsn`, begins at the next one.
+    /// Returns the records from the one at [`lsn`](Hold::lsn) on, or from the next one if that was
+    /// removed, up to the end at the time of the call. Call `sync` before another place keeps them,
+    /// because they need not be durable.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. Else as `Wal::records_from`.
+    /// As `Wal::records_from`.
     pub fn records(&self) -> Result<Records> {
         let wal = &self.0.wal;
         wal.handle.commit.check_process()?;
@@ -236,15 +228,14 @@ impl fmt::Debug for Hold {
 }
 
 impl Wal {
-    /// Keeps the log from `lsn` on until the result is dropped:
-    /// [`truncate_before`](Wal::truncate_before) moves the head, but frees no segment that has
-    /// bytes at or above `lsn`, and passes none to a callback for released segments. Reads nothing.
-    /// [`Hold::records`] returns what is held. For example, a replica that is away holds the log
-    /// where it stopped. Iterators and tails need no hold: they keep what they read.
+    /// Keeps the log from `lsn` on, and open, until the result is dropped, for example for a
+    /// replica that is away. [`truncate_before`](Wal::truncate_before) moves the head, but frees no
+    /// segment that has bytes at or above `lsn`, and passes none to a callback for released
+    /// segments.
     ///
-    /// Any LSN from the head to the end will do. A hold does not keep
+    /// `lsn` is any LSN from the head to the end. A hold does not keep
     /// [`truncate_after`](Wal::truncate_after) from removing records, and does not outlive the
-    /// process. It keeps the log open, as a handle does.
+    /// process.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -259,22 +250,19 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `Truncated`: `lsn` is below the head. `OutOfRange`: it is above the end. `Forked`.
+    /// `Truncated`, `OutOfRange`.
     pub fn hold(&self, lsn: Lsn) -> Result<Hold> {
         self.check_readable(lsn)?;
         self.pin(PinKind::Hold, Some(lsn)).map(Hold)
     }
 
-    /// Pins the segments from `at` on, or from the head on, for a reader.
     pub(super) fn pin(&self, kind: PinKind, at: Option<Lsn>) -> Result<Pin> {
         self.pin_in(&self.handle.state.lock(), kind, at, None)
     }
 
-    /// Pins as [`pin`](Wal::pin) does, for a caller that holds the lock of the `state`. A pin with
-    /// a lease can be lost.
-    ///
-    /// A release decides under the same lock how far it goes. So it sees the pin, or else the pin
-    /// sees the head that it took: pinned segments exist.
+    /// The caller holds the lock of the `state`. A release decides under the same lock how far it
+    /// goes, so it sees the pin, or the pin sees the head that it took: pinned segments exist. A
+    /// pin with a lease can be lost.
     pub(super) fn pin_in(
         &self,
         state: &State,

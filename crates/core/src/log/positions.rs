@@ -1,18 +1,13 @@
-//! The positions of cursors: how they are saved, and how they keep the log.
+//! The positions of cursors.
 //!
-//! The saved state has the position of each cursor. An open cursor notes in memory how far its
-//! reader has confirmed; each save of the state takes that over, whichever call saves. So a crash
-//! can only take a position back: each record is returned at least once.
+//! An open cursor notes in memory how far its reader has confirmed; each save of the state takes
+//! that over. A crash can only take a position back, so each record is returned at least once. A
+//! truncation of the prefix moves the head at most to the lowest position of the cursors that do
+//! not lag too much, in the state that it saves.
 //!
-//! # What a cursor keeps
-//! A truncation of the prefix moves the head at most to the lowest position of the cursors that do
-//! not lag too much, in the state that it saves. So the records that a reader gets again after a
-//! crash are there. A cursor that lags too much keeps nothing.
-//!
-//! # Positions
-//! A position is the begin or the end of a record, or the head. At the end of an epoch it is that
-//! end rather than the base of the next: an open forgets an epoch without records. All that is
-//! below was durable when the position was saved.
+//! A position is the begin or end of a record, or the head. At the end of an epoch it is not the
+//! next base, because an open forgets an epoch without records. All below was durable when it was
+//! saved.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +17,17 @@ use palisade_store::{MAX_CURSOR_NAME_BYTES, MAX_CURSORS, SavedCursor, State};
 use super::{Cursor, Handle, Wal};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// What the readers of cursors have confirmed, by name, and which of the cursors are open.
 #[derive(Debug, Default)]
 pub(super) struct Confirmations(Mutex<BTreeMap<String, Confirmation>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Confirmation {
     position: Lsn,
-    /// Whether the cursor is open. If not, the position waits for a save.
+    /// If not, the position waits for a save.
     is_open: bool,
 }
 
 impl Confirmations {
-    /// Puts what was confirmed into a state that is to be saved.
     pub(super) fn note_in(&self, state: &mut State) {
         let known = self.0.lock();
         for cursor in &mut state.cursors {
@@ -44,8 +37,8 @@ impl Confirmations {
         }
     }
 
-    /// Forgets the cursors that `state`, which is saved, does not have, and the closed ones whose
-    /// positions are in it.
+    /// Forgets the cursors that the saved `state` lacks, and the closed ones whose positions it
+    /// has.
     pub(super) fn forget_saved(&self, state: &State) {
         let saved = |name: &str| state.cursors.iter().find(|cursor| cursor.name == name);
         self.0.lock().retain(|name, confirmation| {
@@ -62,7 +55,6 @@ impl Confirmations {
         }
     }
 
-    /// Marks a cursor as closed.
     pub(super) fn leave(&self, name: &str) {
         if let Some(confirmation) = self.0.lock().get_mut(name) {
             confirmation.is_open = false;
@@ -78,19 +70,17 @@ pub struct CursorStatus {
     pub name: String,
     /// The saved position: a crash makes the cursor continue here.
     pub position: Lsn,
-    /// Bytes of the log from the position to the end of the last reservation, or to the end that an
-    /// `Inspector` sees. LSNs that a crash or a truncation of the suffix skipped do not count.
+    /// Bytes of the log from the position to the end, without skipped LSNs.
     pub lag: u64,
-    /// The log is kept from the position on as long as the lag is at most this. 0: never.
+    /// The greatest lag with which the cursor keeps the log.
     pub max_lag: u64,
-    /// Whether the log is kept from the position on, or from the first record above it.
+    /// Whether the log is kept from the position, or the first record above it, on.
     pub keeps_the_log: bool,
     /// Whether this process has it open. From an `Inspector`: false.
     pub is_open: bool,
 }
 
 impl CursorStatus {
-    /// Returns the status of a cursor that lags `lag` bytes.
     pub(crate) fn of(cursor: SavedCursor, lag: u64, is_open: bool) -> CursorStatus {
         CursorStatus {
             is_open,
@@ -107,16 +97,11 @@ impl Wal {
     /// Makes a cursor that begins at `from`, or at the head, and opens it. Waits until all records
     /// below `from` are durable. A log has at most 64 cursors; a name has 1 to 32 bytes.
     ///
-    /// The log keeps all records from the cursor's saved position on, even if the cursor is not
-    /// open, as long as at most `max_lag` bytes of log are above the position:
-    /// [`truncate_before`](Wal::truncate_before) moves the head at most to the position. LSNs that
-    /// a crash or a truncation of the suffix skipped do not count. With 0 the cursor keeps nothing;
-    /// with `u64::MAX` a reader that never returns fills the disk. A cursor whose records were
-    /// truncated gets `Lagged`.
-    ///
-    /// A cursor keeps its `max_lag`. For another one, drop it, call
-    /// [`remove_cursor`](Wal::remove_cursor), and make it again at its position. Call no
-    /// `truncate_before` meanwhile, because nothing keeps the records.
+    /// The log keeps all records from the cursor's saved position on, also while it is not open, as
+    /// long as its [lag](CursorStatus::lag) is at most `max_lag` bytes. With 0 it keeps nothing;
+    /// with `u64::MAX` a reader that never returns fills the disk. To change `max_lag`,
+    /// [remove](Wal::remove_cursor) the cursor and make it again at its position, without a
+    /// [`truncate_before`](Wal::truncate_before) meanwhile.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -135,14 +120,13 @@ impl Wal {
     /// ```
     ///
     /// # Durability
-    /// The cursor survives power loss when this returns.
+    /// The cursor survives power loss.
     ///
     /// # Errors
-    /// `AlreadyExists`: use [`cursor`](Wal::cursor). `InvalidArgument`: the name cannot be used, or
-    /// the log has 64 cursors. `NotARecord`, `OutOfRange`, `Truncated`: `from` is no position, as
-    /// for [`tail_from`](Wal::tail_from). `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`,
-    /// `NotFound`: the state could not be saved, but the next open may find the cursor. `Locked`:
-    /// another thread opened the cursor as soon as it was there. `Closed`, `Poisoned`, `Forked`.
+    /// `AlreadyExists`: use [`cursor`](Wal::cursor). `InvalidArgument`: also if the log has 64
+    /// cursors. `NotARecord`, `OutOfRange`, `Truncated`: as [`tail_from`](Wal::tail_from).
+    /// `Locked`: another thread opened it first. `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`,
+    /// `NotFound`: the next open may find it.
     pub fn create_cursor(&self, name: &str, from: Option<Lsn>, max_lag: u64) -> Result<Cursor> {
         self.check_open()?;
         let mut cursor = SavedCursor { name: name.into(), position: Lsn::ZERO, max_lag };
@@ -172,12 +156,12 @@ impl Wal {
         self.cursor(name)
     }
 
-    /// Removes a cursor that is not open. The log no longer keeps anything for it.
+    /// Removes a cursor that is not open.
     ///
     /// # Errors
     /// `NotFound`, `Locked`: as [`cursor`](Wal::cursor). `NoSpace`, `NoFiles`, `Io`,
-    /// `PermissionDenied`, or `NotFound` of the log's folder: the state could not be saved, and the
-    /// cursor stays, but the next open may find it removed. `Closed`, `Poisoned`, `Forked`.
+    /// `PermissionDenied`, `NotFound` of the log's folder: the cursor stays, but the next open may
+    /// find it removed.
     pub fn remove_cursor(&self, name: &str) -> Result<()> {
         self.check_open()?;
         // No other thread opens it meanwhile.
@@ -189,7 +173,7 @@ impl Wal {
         removed.inspect_err(|_| self.handle.confirmations.leave(name))
     }
 
-    /// Returns all cursors, by name. Waits for no device.
+    /// Returns all cursors, by name.
     ///
     /// # Errors
     /// `Forked`.
@@ -208,7 +192,6 @@ impl Wal {
 }
 
 impl Handle {
-    /// Marks a cursor as open. Returns where it continues, and how much it may lag.
     pub(super) fn enter_cursor(&self, name: &str) -> Result<(Lsn, u64)> {
         let mut known = self.confirmations.0.lock();
         // Under the lock: a confirmation is forgotten after the state with it is visible.
@@ -228,8 +211,6 @@ impl Handle {
         Ok((confirmation.position, max_lag))
     }
 
-    /// Returns how far the head of `state` may move towards `to`: at most to the first record above
-    /// the positions of the cursors that do not lag too much.
     pub(super) fn head_towards(&self, to: Lsn, state: &State) -> Lsn {
         let epochs = &self.epochs;
         let lag = |at| epochs.lag(|| (at, self.commit.buffer.reserved()));

@@ -1,4 +1,4 @@
-//! Reads a log that is being written: iterators and single records.
+//! Reads of a log that is being written.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -14,21 +14,17 @@ use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, RecordBuf, Records, missing_segment};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// The number of bytes that a read of a single record starts with. Each page that it reaches into
-/// costs time, and so does the second read of a longer record.
+/// Each page that the first read of a single record reaches into costs time, and so does a second
+/// read.
 const SINGLE_READ_BYTES: usize = 3072;
 
 impl Wal {
-    /// Returns all records from the head to the end of the log at the time of the call, also those
-    /// that are not durable yet.
+    /// Returns the records from the head to the log's end at the time of the call, durable or not.
     ///
-    /// The call reads and writes nothing. When the iterator comes to records that only the log
-    /// buffer has, it hands them to the operating system, as [`flush_to_os`](Wal::flush_to_os)
-    /// does. So it may wait for appends in progress. In rare cases it waits for the device, because
-    /// the log makes a segment, or syncs and closes the oldest of its open segments. On a poisoned
-    /// log or a full disk, the iterator returns all written records and then the error.
-    ///
-    /// [`Records::next`] borrows each record from a read buffer. A `for` loop gets copies:
+    /// The iterator writes what only the log buffer has, as [`flush_to_os`](Wal::flush_to_os) does,
+    /// so it may wait for appends in progress, and rarely for the device. On a poisoned log or a
+    /// full disk it returns all written records and then the error. [`Records::next`] borrows each
+    /// record. A `for` loop gets copies:
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -41,39 +37,26 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `Forked`: another process opened the log.
+    /// `Forked`.
     pub fn records(&self) -> Result<Records> {
         self.records_below(None, Lsn::LIMIT)
     }
 
-    /// Returns the records from the one at `lsn` on. The first record needs no search.
-    ///
-    /// The call reads the header of the record at `lsn`. If only the log buffer has that record,
-    /// the call first hands it to the operating system. The iterator does the rest, as that of
-    /// [`records`](Wal::records).
-    ///
-    /// `lsn` can also be the end of the log, or the end of the records that stayed when a crash or
-    /// a truncation of the suffix removed others. Then the iterator begins with the next record, if
-    /// there is one.
+    /// Returns the records from the one at `lsn` on, whose header it reads. Like the iterator of
+    /// [`records`](Wal::records), it first writes what only the log buffer has. `lsn` may be the
+    /// end of the log, or of the records that a crash or a truncation of the suffix left.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`. `Truncated`: `lsn` is below the head, or within a
-    /// range that a crash or a truncation of the suffix removed, above its start;
-    /// [`resume_lsn`](Wal::resume_lsn) returns where to continue. `OutOfRange`: `lsn` is above the
-    /// end. `Io`: the header could not be read. `Corrupt`: the segment that must hold the record is
-    /// missing. `NoSpace`, `NoFiles`, `Poisoned`: the record could not be handed to the operating
-    /// system. `Forked`.
+    /// `NotARecord`, `OutOfRange`, `Io`. `Truncated`: [`resume_lsn`](Wal::resume_lsn) returns where
+    /// to continue. `Corrupt`: the segment is missing. `NoSpace`, `Poisoned`: the record could not
+    /// be written.
     pub fn records_from(&self, lsn: Lsn) -> Result<Records> {
         self.check_begin(lsn)?;
         self.records_below(Some(lsn), Lsn::LIMIT)
     }
 
-    /// Returns the records that begin in `range`, in LSN order. The call reads the header of the
-    /// first record, if `range` names it, as [`records_from`](Wal::records_from) does. If all
-    /// records in `range` are written, the iterator writes nothing, whatever is above `range`.
-    ///
-    /// `range` begins at a record, or is unbounded below and begins at the head. Its end can be any
-    /// LSN. If it is above the end of the log, the range ends at the end of the log.
+    /// Returns the records that begin in `range`, which begins at a record or the head (unbounded),
+    /// and ends at any LSN. If all are written, the iterator writes nothing.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -108,11 +91,10 @@ impl Wal {
         self.records_below(from, to)
     }
 
-    /// Returns the records at `lsns`, in the order of `lsns`. Reads them in LSN order, so that one
-    /// read of the file can serve several records that are close to each other.
+    /// Returns the records at `lsns`, in their order. One read can serve several.
     ///
     /// # Errors
-    /// As [`get`](Wal::get), for one of the LSNs. Then the call returns no record.
+    /// As [`get`](Wal::get), for one of the LSNs.
     pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
         self.handle.commit.check_process()?;
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
@@ -134,7 +116,7 @@ impl Wal {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Returns whether the log has no record. Reads the first one, if there is one.
+    /// Returns whether the log has no record, by a read of the first.
     ///
     /// # Errors
     /// As [`Records::next`].
@@ -142,7 +124,6 @@ impl Wal {
         self.unless_truncated(|| Ok(self.records()?.next()?.is_none()))
     }
 
-    /// Calls `read` again if a truncation of the suffix came between.
     fn unless_truncated<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
         loop {
             let base = self.handle.epochs.running_base();
@@ -155,14 +136,11 @@ impl Wal {
         }
     }
 
-    /// Returns the last record of the log at the time of the call, or `None` if there is none.
-    ///
-    /// In most cases reads one record. If no record was appended since the last checkpoint or since
-    /// the open, reads the segment that holds the record.
+    /// Returns the last record. If none was appended since the last checkpoint or the open, reads
+    /// its whole segment.
     ///
     /// # Errors
-    /// `NoSpace`, `NoFiles`, `Poisoned`: not all records could be handed to the operating system.
-    /// Else as [`Records::next`].
+    /// `NoSpace`, `Poisoned`: not all records could be written. Else as [`Records::next`].
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
         self.handle.commit.check_process()?;
         self.unless_truncated(|| self.last_in(&self.view(None)))
@@ -192,8 +170,7 @@ impl Wal {
         }
     }
 
-    /// Returns the last record of `spans` that begins in `[from, to)`, if there is one. A frame
-    /// begins at `from`, or nothing is there.
+    /// A frame begins at `from`, or nothing is there.
     fn last_between(&self, from: Lsn, to: Lsn, spans: Vec<EpochSpan>) -> Result<Option<RecordBuf>> {
         let pin = self.pin(PinKind::Reader, Some(from))?;
         let mut records = self.records_in(spans, pin).ending_at(to);
@@ -204,19 +181,17 @@ impl Wal {
         Ok(last)
     }
 
-    /// Returns the record at `lsn`, copied out of the store.
+    /// Returns a copy of the record at `lsn`.
     ///
     /// # Errors
-    /// `NotARecord`: no record begins at `lsn`, or `lsn` is the end of the log. `Truncated`: the
-    /// record is below the head, or a crash or a truncation of the suffix removed it.
-    /// `Corrupt`: the record does not validate. Else as [`records_from`](Wal::records_from).
+    /// As [`records_from`](Wal::records_from); `NotARecord` also at the end of the log, `Corrupt`
+    /// also if the record does not validate.
     pub fn get(&self, lsn: Lsn) -> Result<RecordBuf> {
         let stored = self.get_stored(lsn)?;
         let decoded = self.decoder().decode_buf(stored);
         decoded.map_err(|error| self.frame_reader(SINGLE_READ_BYTES).located(error, lsn))
     }
 
-    /// Returns the record at `lsn` as it is stored.
     #[inline]
     pub(super) fn get_stored(&self, lsn: Lsn) -> Result<RecordBuf> {
         let span = self.check_record(lsn)?;
@@ -225,8 +200,6 @@ impl Wal {
         self.stored_at(&mut self.frame_reader(SINGLE_READ_BYTES), lsn, span)
     }
 
-    /// Returns the epoch of the record at `lsn`. Refuses an LSN below the head, at or above the
-    /// end, or in a discarded range.
     #[inline]
     fn check_record(&self, lsn: Lsn) -> Result<EpochSpan> {
         self.check_readable(lsn)?;
@@ -234,7 +207,6 @@ impl Wal {
         span.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Reads the record of epoch `span` at `lsn`, which is written and pinned, as it is stored.
     #[inline]
     fn stored_at(&self, reader: &mut FrameReader, lsn: Lsn, span: EpochSpan) -> Result<RecordBuf> {
         let found = reader.record(lsn, span);
@@ -243,15 +215,12 @@ impl Wal {
         found?.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Returns where a consumer that saved `lsn` continues. `lsn` is the end of the last record
-    /// that the consumer has applied ([`Record::next_lsn`](crate::Record::next_lsn),
-    /// [`Tail::position`](crate::Tail::position)).
+    /// Returns where a consumer continues whose last applied record ended at `lsn`
+    /// ([`Record::next_lsn`](crate::Record::next_lsn), [`Tail::position`](crate::Tail::position)).
     ///
-    /// - The result is `lsn`: nothing that the consumer has applied is gone.
-    /// - The result is below `lsn`: a crash or a truncation of the suffix may have removed records
-    ///   that the consumer has applied. The result is the end of those that stay.
-    /// - The result is above `lsn`: it is the head. Records that the consumer has not seen may have
-    ///   been truncated.
+    /// - `lsn`: nothing that it has applied is gone.
+    /// - Below `lsn`: the end of the records that stayed. Applied records may be gone.
+    /// - Above `lsn`: the head. Unseen records may be gone.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -268,7 +237,7 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `OutOfRange`: `lsn` is above the end. `Forked`.
+    /// `OutOfRange`.
     pub fn resume_lsn(&self, lsn: Lsn) -> Result<Lsn> {
         let head = self.head_lsn();
         self.check_readable(lsn.max(head))?;
@@ -282,8 +251,7 @@ impl Wal {
         Ok(self.handle.epochs.leave_discarded(lsn).max(head))
     }
 
-    /// Refuses an LSN at which no reader can begin. Allowed are records, the head, and the end of
-    /// the log or of an epoch.
+    /// Accepts records, the head, and the end of the log or of an epoch.
     pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
         self.handle.commit.check_process()?;
         if self.is_at_head(lsn) {
@@ -302,14 +270,13 @@ impl Wal {
         Err(removed_begin(lsn))
     }
 
-    /// Returns whether `lsn` is the head, or no record was ever between the two.
+    /// Returns whether no record was ever between `lsn` and the head.
     pub(super) fn is_at_head(&self, lsn: Lsn) -> bool {
         let head = self.head_lsn();
         lsn == head || (lsn < head && head <= self.handle.epochs.skip_end_of_epoch(lsn))
     }
 
-    /// Reads the header of the frame at `lsn` from the store, after a write of the frame if only
-    /// the log buffer has it.
+    /// Writes the frame first if only the log buffer has it.
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
         let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
         self.flush_until(lsn.plus(1))?;
@@ -320,7 +287,6 @@ impl Wal {
         header?.ok_or_else(|| self.not_a_record(lsn))
     }
 
-    /// Returns the records that begin in `[from, to)`. Without `from`, begins at the head.
     fn records_below(&self, from: Option<Lsn>, to: Lsn) -> Result<Records> {
         let written = self.written_lsn();
         let (pin, view) = self.pinned_view(from, PinKind::Reader, None)?;
@@ -328,8 +294,6 @@ impl Wal {
         Ok(self.records_in(view.spans, pin).ending_at(end).writing_from(written))
     }
 
-    /// Pins the log from `from` on, or from the head on, and returns the epochs and the end of the
-    /// log at the same moment.
     pub(super) fn pinned_view(
         &self,
         from: Option<Lsn>,
@@ -350,13 +314,10 @@ impl Wal {
         Ok((pin, view))
     }
 
-    /// Returns the epochs and the end of the log at one moment, and where a reader begins in them
-    /// that names `from`.
     pub(super) fn view(&self, from: Option<Lsn>) -> View {
         self.handle.epochs.view(from, || self.reserved_lsn())
     }
 
-    /// Returns the records in `spans` from the pin on.
     pub(super) fn records_in(&self, spans: Vec<EpochSpan>, pin: Pin) -> Records {
         let reader = self.frame_reader(self.handle.read_ahead_bytes);
         let records = Records::new(reader, spans, pin.at()).decoding(self.decoder());
@@ -368,12 +329,10 @@ impl Wal {
         FrameReader::new(store, self.handle.segment_bytes, read_ahead_bytes).starting_small()
     }
 
-    /// Returns what makes the records of a reader the ones that were appended.
     pub(super) fn decoder(&self) -> Decoder {
         Decoder::new(self.handle.codec.clone(), self.handle.segment_bytes)
     }
 
-    /// Refuses an LSN below the head or above the end.
     pub(super) fn check_readable(&self, lsn: Lsn) -> Result<()> {
         self.handle.commit.check_process()?;
         let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
@@ -387,8 +346,6 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns the error for an `lsn` at which no record begins: `Truncated` if the record was
-    /// truncated, else `NotARecord`, or `OutOfRange` above the end.
     fn not_a_record(&self, lsn: Lsn) -> Error {
         let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
         let discarded = || self.span_of(lsn).is_none().then(|| truncated_error(lsn));
@@ -412,7 +369,6 @@ impl Wal {
     }
 }
 
-/// Returns the error for an LSN at which a reader was to begin, and which was truncated.
 fn removed_begin(lsn: Lsn) -> Error {
     truncated_error(lsn).with_advice("Wal::resume_lsn returns where to continue")
 }

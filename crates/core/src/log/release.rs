@@ -1,4 +1,4 @@
-//! Releases in the background: a truncation of the prefix whose files nobody waits for.
+//! Releases in the background: a truncation of the prefix whose files no caller waits for.
 //!
 //! # Protocol
 //! The caller moves the head, then queues a job. The release thread makes itself a handle, frees
@@ -24,9 +24,8 @@ use crate::commit::Commit;
 use crate::events::span;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// The files of a truncation, freed in the background: see `Wal::truncate_before_in_background`.
-///
-/// Dropping it changes nothing. It does not keep the log open.
+/// The files of a truncation, freed in the background: see `Wal::truncate_before_in_background`. It
+/// does not keep the log open.
 #[must_use = "only this says whether the files were freed"]
 pub struct Release {
     commit: Arc<Commit>,
@@ -62,7 +61,7 @@ impl Slot {
     }
 }
 
-/// Gives `Closed` to those who wait if the log ends before the job has run.
+/// Its drop returns `Closed` if the log ends before the job has run.
 struct ReleaseJob {
     slot: Arc<Slot>,
     result: Option<Result<()>>,
@@ -76,7 +75,6 @@ impl Drop for ReleaseJob {
 
 #[cfg(all(test, loom))]
 impl Release {
-    /// Creates a release whose job is what the caller does with the function.
     pub(crate) fn model(log: &Wal) -> (Release, impl FnOnce(Result<()>) + use<>) {
         let slot = Arc::new(Slot::default());
         let job = ReleaseJob { slot: Arc::clone(&slot), result: None };
@@ -90,18 +88,13 @@ impl Release {
 }
 
 impl Wal {
-    /// Truncates all records below `lsn` as [`truncate_before`](Wal::truncate_before) does, but
-    /// frees the segments in the background. The head has moved durably when this returns, after
-    /// about two device syncs. A thread or a task can wait for the [`Release`] until the files are
-    /// freed.
+    /// Moves the head durably as [`truncate_before`](Wal::truncate_before) does, with about two
+    /// device syncs, but frees the segments in the background.
     ///
-    /// One thread frees segments, in the order of the calls; the first call starts it. Callbacks
-    /// for released segments run on it, so an upload delays no commit and no other callback. While
-    /// it works it counts as a handle: the log may be open for a moment after the last handle was
-    /// dropped. A `close` and a `truncate_before` wait for the release that runs. A truncation of
-    /// the suffix does not wait: the thread of the release then also frees the segments of the
-    /// truncation. Releases that have not begun when the close ends return `Closed`, and the next
-    /// truncation frees their segments.
+    /// One thread, which the first call starts, frees segments and runs the callbacks for them, in
+    /// the order of the calls. While it works it counts as a handle, and a `close` and a
+    /// `truncate_before` wait for it. A truncation of the suffix does not, and the thread frees its
+    /// segments, too. Releases that have not begun when the close ends return `Closed`.
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
@@ -116,8 +109,8 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// As [`truncate_before`](Wal::truncate_before); those of the release come from
-    /// [`Release::wait`]. `Io`: the thread did not start; the head has moved.
+    /// As [`truncate_before`](Wal::truncate_before), without those of the release
+    /// ([`Release::wait`]). `Io`: also if the thread did not start; the head has moved.
     pub fn truncate_before_in_background(&self, lsn: Lsn) -> Result<Release> {
         span!("truncate_before_in_background", log = %self.uuid(), lsn = lsn.as_u64());
         self.move_head(lsn)?;
@@ -146,15 +139,13 @@ impl Release {
     /// Waits until the files are freed.
     ///
     /// # Errors
-    /// What a truncation returns that frees files, for example the error of a callback: a later
-    /// truncation tries again. `Io`: also if a callback panicked. `Closed`: the log was closed
-    /// before, and the next truncation frees them. `Forked`.
+    /// Those of a truncation that frees files. `Io`: also if a callback panicked. `Closed`: the
+    /// next truncation frees them. `Forked`.
     pub fn wait(&self) -> Result<()> {
         self.wait_until(None).map(drop)
     }
 
-    /// Waits at most `timeout`. Returns false if the files are not freed by then. A timeout of zero
-    /// never blocks.
+    /// Waits at most `timeout`. Returns false if the files are not freed by then.
     ///
     /// # Errors
     /// As [`wait`](Release::wait).
@@ -177,7 +168,6 @@ impl Release {
     }
 }
 
-/// Completes when the files are freed. Polling never blocks.
 impl Future for Release {
     type Output = Result<()>;
 

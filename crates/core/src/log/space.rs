@@ -9,21 +9,19 @@ use crate::{Lsn, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
-    /// Files of segments that hold log: below the head as long as something keeps them, and up to
-    /// the end of what is written.
+    /// Files of segments that hold log, also below the head as long as something keeps them.
     pub segments: u64,
-    /// Files that are ready to take what is appended next.
+    /// Files that are ready for what is appended next.
     pub ready: u64,
     /// The bytes of one of these files. It may take less on disk until the log has filled it.
     pub file_bytes: u64,
-    /// The bytes that all of them may take (`max_bytes`).
+    /// What all of them may take (`max_bytes`).
     pub limit: Option<u64>,
-    /// The bytes of records, with their headers and padding, from the head to the end.
+    /// Bytes of frames from the head to the end.
     pub live_bytes: u64,
     /// Everything below is truncated.
     pub head: Lsn,
-    /// Bytes from the head to the end of the last reservation, across epochs: what stays until the
-    /// engine truncates.
+    /// Bytes from the head to the end, across epochs.
     pub head_lag: u64,
     /// What else keeps segments, ascending by LSN.
     pub pins: Vec<SpacePin>,
@@ -37,17 +35,15 @@ pub struct SpacePin {
     pub kind: PinKind,
     /// How many there are at this LSN.
     pub count: usize,
-    /// The log is kept from here on. A reader moves on when it comes to the next segment.
+    /// The log is kept from here on. A reader moves on at the next segment.
     pub lsn: Lsn,
-    /// Bytes of the log from there to the end of the last reservation. LSNs that a crash or a
-    /// truncation of the suffix skipped do not count.
+    /// Bytes of the log from there to the end, without skipped LSNs.
     pub lag: u64,
 }
 
 impl Wal {
-    /// Returns what the log takes on disk, and what keeps it from shrinking: the head, which the
-    /// engine moves with [`truncate_before`](Wal::truncate_before), and each reader, tail and hold
-    /// with its lag. Lists the log's folder; waits for no device.
+    /// Returns what the log takes on disk, and what keeps it from shrinking. Lists the log's
+    /// folder.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

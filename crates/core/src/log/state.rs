@@ -1,5 +1,4 @@
-//! The saved state of an open log: head, checkpoint, clean end, and how a change of it becomes
-//! visible.
+//! The saved state of an open log, and how a change of it becomes visible.
 
 use palisade_store::State;
 use palisade_store::sync::Ordering;
@@ -8,8 +7,7 @@ use super::{Handle, LastSave};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Handle {
-    /// Saves the clean end with the list of epochs, for the next open. The clean end is the end
-    /// that CLOSED fixed. No state is saved afterwards.
+    /// No state is saved afterwards.
     pub(super) fn save_clean_end(&self) -> Result<()> {
         // No release is in progress when the store is closed, and none begins.
         let _releasing = self.releasing.lock();
@@ -20,8 +18,7 @@ impl Handle {
         })
     }
 
-    /// Saves how far the log is durable, unless the state proves as much: evidence for an open that
-    /// finds no log buffer. The end of the log is not clean by this.
+    /// Saves how far the log is durable, as evidence for an open that finds no log buffer.
     pub(super) fn save_durable(&self) -> Result<()> {
         let durable = self.commit.durable.read();
         if durable <= self.state.lock().floor() {
@@ -30,8 +27,8 @@ impl Handle {
         self.change_state(None, |state| state.clean_end = durable)
     }
 
-    /// Saves a changed state, then makes it visible. Refuses it if the record at `named`, which the
-    /// state names, was truncated. Readers of the state do not wait for the device.
+    /// Saves a changed state, then makes it visible, so that its readers do not wait for the
+    /// device. Refuses it if the record at `named` was truncated.
     pub(super) fn change_state(
         &self,
         named: Option<Lsn>,
@@ -59,13 +56,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Makes `state` visible. The caller holds the lock `saving`.
+    /// The caller holds the lock `saving`.
     pub(super) fn set_state(&self, state: State) {
         self.set_state_and(state, || {});
     }
 
-    /// Makes `state` visible as [`set_state`](Handle::set_state) does, and runs `change` in the
-    /// same moment for all that take the lock of the state.
+    /// Runs `change` in the same moment for all that take the lock of the state.
     pub(super) fn set_state_and(&self, state: State, change: impl FnOnce()) {
         let mut seen = self.state.lock();
         self.head.publish(state.head);

@@ -1,6 +1,6 @@
 //! Tails: readers that follow the log and return records as they become durable.
 //!
-//! A thread that waits sleeps in the observers' group. The flusher watches *durable* for a task,
+//! A thread that waits sleeps in the observers' group. For a task, the flusher watches *durable*
 //! and wakes it (`commit::flusher`). Neither leads.
 //!
 //! # Ordering pairs
@@ -61,7 +61,6 @@ impl Wal {
         self.tail_at(Some(lsn))
     }
 
-    /// Returns a tail whose pin can be lost.
     pub(super) fn leased_tail(&self, lsn: Lsn, lease: Arc<Lease>) -> Result<Tail> {
         self.check_begin(lsn)?;
         self.tail_with(Some(lsn), PinKind::Cursor, Some(lease))
@@ -98,9 +97,8 @@ impl Wal {
     }
 }
 
-/// Follows a log: returns each record once, in LSN order, as soon as it is durable.
-///
-/// A tail requests no sync: it returns what commits make durable.
+/// Follows a log: returns each record once, in LSN order, as soon as it is durable. Requests no
+/// sync.
 #[derive(Debug)]
 pub struct Tail {
     wal: Wal,
@@ -116,38 +114,32 @@ pub struct Tail {
     key: Option<Key>,
 }
 
-/// A record that a tail has found, and not returned yet.
 pub(super) type Found = (Lsn, Header);
 
-/// What a tail found without waiting.
 enum TailStep {
     Found(Found),
-    /// No record ends above this LSN yet.
     NothingAbove(Lsn),
-    /// The tail was cancelled, or has returned an error: it returns nothing more.
     Finished,
 }
 
 impl Tail {
-    /// Returns where the tail continues: the end of the last record that it returned, or where it
-    /// began. A consumer saves this LSN and continues with `Wal::tail_from`.
+    /// Returns the end of the last record that the tail returned, or where it began.
     #[must_use]
     pub fn position(&self) -> Lsn {
         self.given_to.unwrap_or(self.began)
     }
 
-    /// Returns the LSN below which the tail has read everything.
     pub(super) fn has_read_up_to(&self) -> Lsn {
         self.records.position()
     }
 
-    /// Returns the next record, or `None` if there was none within `timeout`, or the tail was
-    /// cancelled. Without a timeout: [`Duration::MAX`].
+    /// Returns the next record, or `None` after `timeout` or a cancellation. [`Duration::MAX`] sets
+    /// no limit.
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported`, `Io`, `NoFiles`: as [`Records::next`]. `Truncated`: a truncation
     /// of the suffix removed a record that the tail has returned, or one below its start. `Closed`,
-    /// `Poisoned`: after the last record of the log. `Forked`.
+    /// `Poisoned`: after the last record. `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
         match self.find(timeout)? {
             Some(found) => self.take(found, || Ok(true)).map(Some),
@@ -155,7 +147,6 @@ impl Tail {
         }
     }
 
-    /// Finds the next record. The caller takes it before the next one is looked for.
     pub(super) fn find(&mut self, timeout: Duration) -> Result<Option<Found>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -171,7 +162,6 @@ impl Tail {
         }
     }
 
-    /// Returns the record that was found, and notes its end if `is_taken` says so after the read.
     pub(super) fn take(
         &mut self,
         found: Found,
@@ -185,22 +175,17 @@ impl Tail {
     }
 
     /// Polls for the next record, on any runtime or none. `None` if the tail was cancelled, or
-    /// after an error that [`Records::next`] returns, too.
-    ///
-    /// Reads files as [`next`](Tail::next) does, but does not wait for a sync: the flusher thread
-    /// wakes the task when a record is durable, no matter which thread synced it. A waiting task
-    /// counts towards `Options::max_waiters`. To stop waiting, drop the tail. With the
-    /// feature `stream` a tail is also a `futures_core::Stream` of owned records.
+    /// after an error that [`Records::next`] returns, too. The flusher thread wakes the task when a
+    /// record is durable. A waiting task counts towards `Options::max_waiters`; to stop, drop the
+    /// tail. With the feature `stream` a tail is also a `futures_core::Stream` of owned records.
     ///
     /// # Errors
-    /// As [`next`](Tail::next). `TooManyWaiters`: poll again when others have finished. `Io`: the
-    /// flusher thread did not start.
+    /// As [`next`](Tail::next). `TooManyWaiters`. `Io`: also if the flusher thread did not start.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Record<'_>>>> {
         let found = ready!(self.poll_find(context))?;
         Poll::Ready(found.map(|found| self.take(found, || Ok(true))).transpose())
     }
 
-    /// Polls for what [`find`](Tail::find) finds.
     pub(super) fn poll_find(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Found>>> {
         loop {
             match self.step()? {
@@ -217,13 +202,11 @@ impl Tail {
         TailCanceller::new(&self.wal, &self.cancelled)
     }
 
-    /// Lets the handles that another tail has given out end this one, too.
     pub(super) fn cancelled_by(mut self, cancelled: &Arc<OnceLock<()>>) -> Tail {
         self.cancelled = Arc::clone(cancelled);
         self
     }
 
-    /// Reads the next record, if there is one.
     fn step(&mut self) -> Result<TailStep> {
         self.wal.handle.commit.check_process()?;
         loop {
@@ -252,8 +235,6 @@ impl Tail {
         }
     }
 
-    /// Returns where the tail continues, or an error if the log was truncated below the end of what
-    /// it returned.
     fn leave_truncated(&mut self) -> Result<Lsn> {
         let epochs = &self.wal.handle.epochs;
         // A new epoch begins above the end of every record that goes.
@@ -272,7 +253,6 @@ impl Tail {
         Ok(epochs.skip_unused(self.records.position()))
     }
 
-    /// Waits for *durable* to move beyond `at`. Returns false if the deadline came first.
     fn wait_beyond(&self, at: Lsn, deadline: Option<Instant>) -> Result<bool> {
         let now = Instant::now();
         let deadline = deadline.unwrap_or(now + Duration::from_secs(1 << 30));
@@ -284,7 +264,6 @@ impl Tail {
         self.wal.commit_state().observe(at.plus(1), deadline, is_cancelled)
     }
 
-    /// Polls for *durable* to move beyond `at`.
     fn poll_beyond(&mut self, at: Lsn, context: &mut Context<'_>) -> Poll<Result<()>> {
         let (log, target) = (&self.wal.handle.commit, at.plus(1));
         log.check_goes_on(target)?;
@@ -297,7 +276,7 @@ impl Tail {
     }
 }
 
-/// Copies each record out of the read buffer. The stream ends after an error.
+/// The stream ends after an error.
 #[cfg(feature = "stream")]
 impl futures_core::Stream for Tail {
     type Item = Result<RecordBuf>;
@@ -312,7 +291,6 @@ impl futures_core::Stream for Tail {
     }
 }
 
-/// Cancels the wait of a task that has polled.
 impl Drop for Tail {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
@@ -321,9 +299,7 @@ impl Drop for Tail {
     }
 }
 
-/// Ends a [`Tail`] from another thread: a service that stops, for example.
-///
-/// It does not keep the log open.
+/// Ends a [`Tail`] from another thread. It does not keep the log open.
 #[derive(Clone)]
 pub struct TailCanceller {
     commit: Arc<Commit>,
@@ -336,10 +312,8 @@ impl TailCanceller {
         TailCanceller { commit, cancelled: Arc::clone(cancelled) }
     }
 
-    /// Lets the tail's [`next`](Tail::next) return `None`: a call that waits soon, later ones at
-    /// once. A task that polls sees it at its next poll.
-    ///
-    /// In a forked child it does nothing.
+    /// Lets the tail's [`next`](Tail::next) return `None`, also one that waits. A task sees it at
+    /// its next poll. Does nothing in a forked child.
     pub fn cancel(&self) {
         if self.commit.check_process().is_ok() {
             let _ = self.cancelled.set(());

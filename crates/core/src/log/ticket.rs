@@ -1,4 +1,4 @@
-//! Tickets: handles with which threads and async code wait until a record is durable.
+//! Tickets: handles with which threads and tasks wait until a record is durable.
 
 use std::fmt;
 use std::future::Future;
@@ -12,14 +12,11 @@ use crate::commit::{Key, Wait};
 use crate::frame::ALIGN_BYTES;
 use crate::{Error, ErrorKind, Lsn, Result, Wal};
 
-/// A handle of an appended record or batch, to wait until it is durable.
-///
-/// Dropping a ticket does not undo the append. A thread waits with [`wait`] or [`wait_timeout`]. A
-/// task awaits the ticket, on any runtime or none. A ticket borrows the log, so that an append
-/// changes no reference count. [`detach`] returns a ticket that does not borrow the log.
+/// A handle of an appended record or batch. A thread calls [`wait`] or [`wait_timeout`]; a task
+/// awaits the ticket, on any runtime or none. A ticket borrows the log, unless you [`detach`] it.
 ///
 /// # Cancel safety
-/// Dropping a ticket that was polled only cancels the wait. The record stays in the log.
+/// The drop of a ticket only cancels the wait. The record stays in the log.
 ///
 /// [`wait`]: Ticket::wait
 /// [`wait_timeout`]: Ticket::wait_timeout
@@ -49,39 +46,34 @@ impl<'w> Ticket<'w> {
         self.lsn
     }
 
-    /// Returns the exclusive end of the record or batch. The record is durable as soon as
-    /// `Wal::durable_lsn` is at or above this end.
+    /// Returns the end of the record or batch, which is durable once `Wal::durable_lsn` is at or
+    /// above.
     #[must_use]
     pub fn end_lsn(&self) -> Lsn {
         self.end
     }
 
-    /// Returns whether the record survives power loss. Returns false if the record was truncated.
-    /// Never blocks.
+    /// Returns whether the record survives power loss and was not truncated. Never blocks.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.wal().durable_lsn() >= self.end && self.check_not_truncated().is_ok()
     }
 
-    /// Waits until the record survives power loss and returns its LSN.
-    ///
-    /// Blocks for about one device sync, which serves all threads that wait at the time.
+    /// Waits until the record survives power loss and returns its LSN. Blocks for about one device
+    /// sync, which serves all waiting threads.
     ///
     /// # Errors
     /// `NoSpace`, `NoFiles`: the record is still in the log; free space or files and wait again.
     /// `Truncated`: a truncation of the suffix has removed the record, or the last ones of several.
-    /// `Poisoned`: drop all handles and open the log again, then check whether the record survived.
-    /// `Closed`, `Forked`.
+    /// `Poisoned`, `Closed`, `Forked`.
     pub fn wait(&self) -> Result<Lsn> {
         let waited = self.wal().commit_state().wait(self.end, None);
         waited.and_then(|_| self.check_not_truncated()).map_err(|error| self.amend(error))?;
         Ok(self.lsn)
     }
 
-    /// Waits at most about `timeout`. Returns false if the record is not durable by then.
-    ///
-    /// If no other thread syncs, this thread syncs, however short `timeout` is, and returns after
-    /// that. So a caller that only polls, with a `timeout` of zero, still makes its record durable.
+    /// Waits at most about `timeout`. Returns false if the record is not durable by then. If no
+    /// other thread syncs, this thread does, however short `timeout` is, and returns after that.
     ///
     /// # Errors
     /// As [`wait`](Ticket::wait).
@@ -93,17 +85,14 @@ impl<'w> Ticket<'w> {
             .map_err(|error| self.amend(error))
     }
 
-    /// Returns the same ticket with a handle of its own, so that it does not borrow the log.
-    ///
-    /// The detached ticket counts as a handle: the log stays open until the ticket is dropped.
+    /// Returns a ticket that does not borrow the log, but keeps it open as a handle does.
     #[must_use]
     pub fn detach(mut self) -> Ticket<'static> {
         let key = self.key.take();
         Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }
     }
 
-    /// Refuses a record that was truncated. Of several records, a truncation may have removed the
-    /// last ones. The ticket of a [`barrier`](Wal::barrier) has no record.
+    /// A truncation may have removed only the last ones of several records.
     fn check_not_truncated(&self) -> Result<()> {
         if self.is_barrier() {
             return self.wal().commit_state().check_process();
@@ -120,7 +109,6 @@ impl<'w> Ticket<'w> {
         self.lsn == self.end
     }
 
-    /// Notes in the error of a wait that the record is in the log.
     fn amend(&self, error: Error) -> Error {
         if self.is_barrier() { error } else { error.after_append(self.lsn) }
     }
@@ -133,19 +121,13 @@ impl<'w> Ticket<'w> {
     }
 }
 
-/// Completes when the record survives power loss, or with the error that prevents it.
-///
-/// Polling never blocks on the device. The flusher thread calls one `wake` after the other. A
-/// `wake` should only schedule its task, as those of executors do: a slow one delays other futures.
-///
-/// A poll returns `TooManyWaiters` if `Options::max_waiters` is exceeded, and `Io` if the flusher
-/// thread cannot start. The record is already in the log; only the wait fails. `.await` consumes
-/// the ticket, so each error has the record's [`appended_lsn`](Error::appended_lsn).
+/// Completes when the record survives power loss, or with an error that has its
+/// [`appended_lsn`](Error::appended_lsn): also `TooManyWaiters` if `Options::max_waiters` is
+/// exceeded, and `Io` if the flusher thread cannot start. Polling never blocks on the device. The
+/// flusher thread calls one `wake` after the other, so a slow one delays other futures.
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 
-    /// Polls the ticket. Never blocks on the store: the flusher thread leads if no other thread
-    /// does.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Lsn>> {
         let this = &mut *self;
         if this.key.is_none() && this.is_durable() {
@@ -166,7 +148,7 @@ impl Future for Ticket<'_> {
 }
 
 impl Ticket<'_> {
-    /// Cancels the wait. Not inlined into `drop`: each append runs that code, so it must be short.
+    /// Not inlined, so that the `drop` of each append is short.
     #[cold]
     fn give_up(&mut self) {
         if let Some(key) = self.key.take() {

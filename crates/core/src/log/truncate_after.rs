@@ -1,38 +1,30 @@
 //! Truncation of the suffix: the log ends at an earlier record and continues in a new epoch.
 //!
 //! # Steps
-//! 1. Find the *new end*, the end of the last frame that stays. If no record is above it and there
-//!    is nothing to append, wait until everything below it is durable, and return.
-//! 2. Pause the tail: set a flag that fixes the end of the log. Appends wait, or return `NoRoom`.
-//!    With `pad_to_block`, first wait for room for the padding of the last block.
-//! 3. Wait until everything below the fixed end is durable. Then no thread waits for a record that
-//!    will be truncated. This wait and step 5 may pass `max_bytes`, because the truncation frees
-//!    space.
-//! 4. Take leadership, then the locks of the write cursor and of the saved state. If the last save
-//!    of the state failed, save it again. Check the head and the record again.
-//! 5. Create the new epoch's first segment. Its header names the new end as the end of the epoch
-//!    before. Its log begins with the records of `replace_from`. First the header and the records
-//!    become durable, then the name. Once the name is durable, the log is truncated: every later
-//!    open finds the new epoch.
-//! 6. Move the durable mark in the log buffer. Then write the log buffer's header block with the
-//!    number of the new epoch.
+//! 1. Find the *new end*, the end of the last frame that stays. If there is nothing to remove or
+//!    append, wait until the log is durable up to there, and return.
+//! 2. Pause the tail, which fixes the end of the log: appends wait, or return `NoRoom`. With
+//!    `pad_to_block`, first wait for room for the padding of the last block.
+//! 3. Wait until the fixed end is durable, so that no thread waits for a record that goes. This
+//!    step and step 5 may pass `max_bytes`.
+//! 4. Take leadership, then the locks of the write cursor and of the saved state. Repeat a failed
+//!    save of the state. Check the head and the record again.
+//! 5. Create the new epoch's first segment. Its header names the new end, and its log begins with
+//!    the records of `replace_from`. Its name becomes durable last; then every later open finds the
+//!    new epoch.
+//! 6. Move the durable mark in the log buffer. Then write its header block with the new epoch's
+//!    number: it must never name the new epoch while its mark is below the new base.
 //! 7. Save the state.
-//! 8. In memory, change the state and the list of epochs. Then set the seed, and move the tail to
-//!    the end of the new epoch's first records, which also clears the flag. Then move the
-//!    watermarks. All of it happens under the locks of the state and of the list, so a reader that
-//!    takes them sees all of a replacement or nothing.
+//! 8. Under the locks of the state and of the list of epochs, so that a reader sees all of a
+//!    replacement or nothing: change both, set the seed, move the tail to the end of the first
+//!    records, which clears the flag, then move the watermarks.
 //! 9. Release the locks and leadership, wake the waiting threads, and free the discarded segments.
-//!    If another thread frees segments below the head, that thread frees these, too: its callback
-//!    may take long.
+//!    A thread in a release, whose callback may take long, frees them instead.
 //!
-//! A failure of step 3 or 4 changes nothing. Neither does a lack of space, file descriptors or LSNs
-//! in step 5. The tail then continues at the fixed end. Any other failure of the steps 5 to 8
-//! poisons the log, because only the next open can find out which epoch runs.
-//!
-//! A crash before the name of step 5 is durable leaves the log as it was. A later crash leaves a
-//! truncated log. Until step 6 the log buffer belongs to the old epoch, so recovery does not read
-//! the buffer. The mark moves before the header block is written: the buffer must never name the
-//! new epoch while its mark is below the new base.
+//! A failure of step 3 or 4, or a lack of space, file descriptors or LSNs in step 5, changes
+//! nothing: the tail continues at the fixed end. Another failure of the steps 5 to 8 poisons the
+//! log, because only the next open can find out which epoch runs. After a crash between steps 5 and
+//! 6, recovery ignores the log buffer of the old epoch.
 
 use palisade_store::{BadHeader, Epoch, Predecessor, ReadStore, State};
 
@@ -49,53 +41,37 @@ use crate::reader::EpochSpan;
 use crate::recovery::no_lsn_left;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// Where the log ends after a truncation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEnd {
-    /// The last record that stays, the first one that goes, or the end of the log. A record must
-    /// still be in the log when the truncation begins.
+    /// The last record that stays, the first one that goes, or the end.
     pub(crate) record: Lsn,
     /// The end of the last frame that stays.
     pub(crate) new_end: Lsn,
 }
 
-/// An epoch that has begun.
 struct Begun {
     base: Lsn,
-    /// The end of the epoch before.
     new_end: Lsn,
 }
 
-/// Why the new epoch did not begin.
 enum Failed {
-    /// Nothing was changed: the old epoch continues.
     Unchanged(Error),
-    /// The new epoch may have begun. Only the next open can find out.
     Unknown(Error),
 }
 
 impl Wal {
-    /// Truncates all records above the one at `lsn`, which becomes the last. For example, a Raft
-    /// follower calls it when the Raft leader overrules entries that the follower has appended.
-    /// [`truncate_from`](Wal::truncate_from) also removes the record at `lsn`, and
-    /// [`replace_from`](Wal::replace_from) appends others in the same step.
+    /// Truncates all records above the one at `lsn`. Blocks for some device syncs, and for appends
+    /// in progress, so the closure of an [`append_with`](Wal::append_with) must not call it.
     ///
-    /// The log continues in another segment, also above
-    /// [`max_bytes`](crate::Options::max_bytes). The segment of the last record stays until
-    /// [`truncate_before`](Wal::truncate_before) frees it.
-    ///
-    /// Concurrent appends wait ([`try_append`](Wal::try_append) returns `NoRoom`) and continue
-    /// after the new end. Their LSNs are greater than all before: no LSN is used twice. Every use
-    /// of a truncated record returns `Truncated` from then on: tickets, waits, callbacks and `get`.
-    /// An iterator that was created before returns it when it reaches the new end; a new iterator
-    /// skips the truncated range.
-    ///
-    /// Blocks for some device syncs, and for appends in progress. The closure of an
-    /// [`append_with`](Wal::append_with) must not call it.
+    /// The log continues in another segment, also above [`max_bytes`](crate::Options::max_bytes),
+    /// with LSNs greater than all before. The old segment stays until
+    /// [`truncate_before`](Wal::truncate_before) frees it. Concurrent appends wait, but
+    /// [`try_append`](Wal::try_append) returns `NoRoom`. Each use of a truncated record returns
+    /// `Truncated`, also by an iterator that was created before.
     ///
     /// # Durability
-    /// All records up to the one at `lsn` survive power loss when this returns, and the truncated
-    /// records never come back. A crash in between leaves the log as it was, or truncated.
+    /// The records up to the one at `lsn` survive power loss when this returns, and the truncated
+    /// ones never come back. A crash in between leaves the log as it was, or truncated.
     ///
     /// ```
     /// # fn show(wal: &palisade::Wal) -> palisade::Result<()> {
@@ -107,12 +83,10 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `Poisoned`: the next open shows whether the log was truncated. After each other error
-    /// nothing was changed. `NotARecord`: no record begins at `lsn`. `InvalidArgument`: the record
-    /// is in a batch and is not its last. `OutOfRange`: `lsn` is above the end, or no segment is
-    /// left below [`Lsn::LIMIT`] to continue in. `Truncated`: `lsn` is below the head, or was
-    /// truncated before. `NoSpace`: free space and call again. `Corrupt`, `Io`: the log cannot read
-    /// the record at `lsn`. `Closed`.
+    /// `Poisoned`: the next open shows whether the log was truncated. Other errors change nothing:
+    /// `NotARecord`, `Truncated`, `NoSpace`. `InvalidArgument`: the record is in a batch and is not
+    /// its last. `OutOfRange`: also if no segment is left below [`Lsn::LIMIT`]. `Corrupt`, `Io`:
+    /// the log cannot read the record.
     pub fn truncate_after(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_after", log = %self.uuid(), lsn = lsn.as_u64());
         self.begin_to_truncate(lsn)?;
@@ -120,20 +94,12 @@ impl Wal {
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
-    /// Truncates the record at `lsn` and all records above it, in the same way as
-    /// [`truncate_after`](Wal::truncate_after). If `lsn` is the first record of the log, the log is
-    /// empty afterwards. `lsn` can also be the end of a record
-    /// ([`Record::next_lsn`](crate::Record::next_lsn)). If it is the end of the log, no record is
-    /// removed.
-    ///
-    /// # Durability
-    /// All records below `lsn` survive power loss when this returns, and the truncated records
-    /// never come back. A crash in between leaves the log as it was, or truncated.
+    /// Truncates the record at `lsn` and all above it, as [`truncate_after`](Wal::truncate_after)
+    /// does. `lsn` can also be the end of a record ([`Record::next_lsn`](crate::Record::next_lsn)).
     ///
     /// # Errors
     /// As [`truncate_after`](Wal::truncate_after), except `InvalidArgument`: the record is in a
-    /// batch and is not its first. `Corrupt`, `Io`: also if no record of the epoch stays, and the
-    /// call cannot read the header of the segment at `lsn`.
+    /// batch and is not its first. `Corrupt`, `Io`: also for the header of the segment.
     pub fn truncate_from(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_from", log = %self.uuid(), lsn = lsn.as_u64());
         self.begin_to_truncate(lsn)?;
@@ -141,13 +107,9 @@ impl Wal {
         self.handle.truncate_above(place, FirstRecords::default()).map(drop)
     }
 
-    /// Truncates the record at `lsn` and all records above it, and appends `records` in their
-    /// place, in one step: after a crash the log is as it was, or it has exactly the records below
-    /// `lsn` and all of `records`. Returns the LSNs of `records`, which are greater than all
-    /// before. Without `records` it is [`truncate_from`](Wal::truncate_from), and returns no LSN.
-    ///
-    /// Removes also other records above `lsn` that the engine still needs, such as the votes of a
-    /// Raft node. So the engine passes the newest of these again, in `records`.
+    /// Truncates as [`truncate_from`](Wal::truncate_from) does, appends `records` in the same step,
+    /// and returns their LSNs. If the engine needs other records above `lsn`, such as Raft votes,
+    /// it passes them again.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
@@ -162,12 +124,12 @@ impl Wal {
     /// ```
     ///
     /// # Durability
-    /// The records below `lsn`, and `records`, survive power loss when this returns.
+    /// The records below `lsn`, and `records`, survive power loss when this returns. A crash in
+    /// between leaves the log as it was, or with all of `records`.
     ///
     /// # Errors
     /// As [`truncate_from`](Wal::truncate_from). `TooLarge`: all frames together are larger than
-    /// the largest record with its header ([`max_record_bytes`](Wal::max_record_bytes)); append the
-    /// rest afterwards.
+    /// the largest one ([`max_record_bytes`](Wal::max_record_bytes)); append the rest afterwards.
     pub fn replace_from<I>(&self, lsn: Lsn, records: I) -> Result<Vec<Lsn>>
     where
         I: IntoIterator<Item: AsRef<[u8]>>,
@@ -175,7 +137,7 @@ impl Wal {
         self.replace_from_tagged(lsn, records.into_iter().map(|record| (0, record)))
     }
 
-    /// Replaces records as [`replace_from`](Wal::replace_from) does, each new one with its tag.
+    /// Replaces as [`replace_from`](Wal::replace_from) does, each new record with its tag.
     ///
     /// # Errors
     /// As [`replace_from`](Wal::replace_from).
@@ -191,8 +153,7 @@ impl Wal {
         self.handle.truncate_above(self.before_removed(lsn)?, first)
     }
 
-    /// Checks that the log is open. If only the log buffer holds the record at `lsn`, lets the log
-    /// exceed `max_bytes`, so that step 1 can write the record.
+    /// If only the log buffer holds the record at `lsn`, lets step 1 exceed `max_bytes`.
     fn begin_to_truncate(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let end = self.reserved_lsn();
@@ -202,8 +163,6 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns the end of the record at `lsn`. If the record is in a batch, it must be the last of
-    /// the batch, and both have the same end.
     fn end_of_kept(&self, lsn: Lsn) -> Result<Lsn> {
         // Read the stored record: its end does not depend on the codec.
         let record = self.get_stored(lsn)?;
@@ -219,9 +178,8 @@ impl Wal {
         Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn))
     }
 
-    /// Returns where the log ends if the record at `lsn` goes. A record in a batch must be the
-    /// first one, even if that is below the head. `lsn` may be the end of the log, or the end of
-    /// the epoch before an empty one.
+    /// The record at `lsn` must be the first of its batch, even if that is below the head. `lsn`
+    /// may be the end of the log, or of the epoch before an empty one.
     fn before_removed(&self, lsn: Lsn) -> Result<NewEnd> {
         let epochs = &self.handle.epochs;
         let (base, reserved) = (epochs.running_base(), self.reserved_lsn());
@@ -246,8 +204,6 @@ impl Wal {
         Err(Error::new(ErrorKind::InvalidArgument, text).at_lsn(lsn).with_advice(advice))
     }
 
-    /// Returns the batch that holds the member at `lsn`. The search starts where a frame begins: at
-    /// the base of the segment, or of the epoch if that is higher.
     fn batch_around(&self, lsn: Lsn) -> Result<(Lsn, Header)> {
         let span = self.handle.epochs.find(lsn).ok_or_else(|| truncated_error(lsn))?;
         let _pin = self.pin(PinKind::Reader, Some(lsn))?;
@@ -266,8 +222,7 @@ impl Wal {
 }
 
 impl Handle {
-    /// Runs steps 2 to 9, and returns the LSNs of the `first` records. If there is nothing to
-    /// truncate and nothing to append, only waits until the log is durable up to the new end.
+    /// Runs steps 2 to 9, or only waits as in step 1.
     pub(super) fn truncate_above(
         &self,
         place: NewEnd,
@@ -292,14 +247,13 @@ impl Handle {
         }
     }
 
-    /// Returns whether the log has no record above `new_end`.
     fn is_end_of_log(&self, new_end: Lsn) -> bool {
         let reserved = self.commit.buffer.reserved();
         let is_empty = reserved == self.epochs.running_base();
         new_end == reserved || (is_empty && self.epochs.skip_discarded(new_end) == reserved)
     }
 
-    /// Runs steps 3 to 8, and releases the locks and leadership.
+    /// Runs steps 3 to 8, and releases what step 4 took.
     fn begin_epoch(
         &self,
         place: NewEnd,
@@ -323,7 +277,7 @@ impl Handle {
         switched.map_err(Failed::Unchanged)?
     }
 
-    /// Runs steps 5 to 8. The caller holds leadership, the write lock and that of the saved state.
+    /// Runs steps 5 to 8 under the locks of step 4.
     fn switch_epoch(
         &self,
         cursor: &mut WriteCursor,
@@ -341,8 +295,7 @@ impl Handle {
         Ok(begun)
     }
 
-    /// Saves the state again if the last save failed. The store may then hold a head or a
-    /// checkpoint above the new end.
+    /// After a failed save the store may hold a head or a checkpoint above the new end.
     fn save_state_again(&self, saving: &mut LastSave) -> Result<()> {
         if *saving == LastSave::Failed {
             let state = self.state.lock().clone();
@@ -352,8 +305,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Runs the check of step 4, and steps 5 to 7. Returns the saved state and the new epoch. The
-    /// caller holds the lock of the saved state.
+    /// Runs the check of step 4, and steps 5 to 7.
     fn store_epoch(
         &self,
         place: NewEnd,
@@ -386,12 +338,9 @@ impl Handle {
         Ok((Begun { base, new_end }, state, running))
     }
 
-    /// Returns the epoch that the new one follows, and its new end.
-    ///
-    /// If no frame of an epoch stays, the new epoch names that epoch's predecessor instead. If this
-    /// process does not know that epoch, because all of its records are below the head, the
-    /// header of the first segment names it. If the header names none, the segment is a later one
-    /// of its epoch, whose first records are below the head.
+    /// If no frame of an epoch stays, the new one follows that epoch's predecessor, which the
+    /// header of the first segment names. If it names none, the segment is a later one of its
+    /// epoch.
     fn predecessor(&self, place: NewEnd) -> Result<Predecessor> {
         let NewEnd { record, new_end } = place;
         let around = self.epochs.find(record).ok_or_else(|| truncated_error(record))?;
@@ -414,12 +363,9 @@ impl Handle {
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
     }
 
-    /// Runs step 5. The base is the first segment start above every reservation and above every
-    /// segment that the store has prepared. So the end of each truncated record lies in the
-    /// truncated range.
-    ///
-    /// The store may be preparing one more segment meanwhile and then refuses the base. So this
-    /// tries again with a higher base, at most up to the last LSN.
+    /// Runs step 5. The base is the first segment start above every reservation and prepared
+    /// segment, so that the truncated range has the end of each truncated record. The store may
+    /// prepare one more meanwhile.
     fn create_first_segment(
         &self,
         before: &State,
@@ -452,8 +398,7 @@ impl Handle {
         }
     }
 
-    /// Checks again that the log is open and that `lsn` is not below the head. The caller's lock
-    /// keeps the head and the clean end from moving.
+    /// The caller's lock keeps the head and the clean end from moving.
     fn check_may_truncate(&self, state: &State, lsn: Lsn) -> Result<()> {
         if state.clean {
             return Err(Error::bare(ErrorKind::Closed));

@@ -5,22 +5,17 @@ use crate::events::span;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Wal {
-    /// Truncates all records below `lsn`; the record at `lsn` stays. If a cursor keeps records
-    /// below `lsn`, these records stay, too. Recycles or removes each whole segment below the head
-    /// that no reader, tail, [`Hold`](crate::Hold) or cursor keeps.
+    /// Truncates all records below `lsn`, or below the lowest record that a cursor keeps. Recycles
+    /// or removes each whole segment below the head that no reader, tail, [`Hold`](crate::Hold) or
+    /// cursor keeps.
     ///
-    /// Waits until everything below `lsn` is durable. If `lsn` is at or below the head, removes no
-    /// record, and frees the segments that could not be freed before. If a crash or a truncation
-    /// ended the log at `lsn`, the head moves to the LSN where the log continued. So a caller that
-    /// has replayed all records may truncate all of them.
+    /// Waits until everything below `lsn` is durable. [`reserved_lsn`](Wal::reserved_lsn) removes
+    /// all records, and an `lsn` in a batch those of the batch below it. If a crash or a truncation
+    /// ended the log at `lsn`, the head moves to where the log continued. If a segment begins at
+    /// `lsn`, damage there does not keep the log.
     ///
-    /// An `lsn` in a batch removes the records of the batch below it, and
-    /// [`reserved_lsn`](Wal::reserved_lsn) removes all records. If a segment begins at `lsn`, the
-    /// call does not read what is there, so damage there does not keep the log.
-    ///
-    /// An engine that writes snapshots of its state does so in this order. A crash between two
-    /// steps leaves a snapshot and a log that has all records above it. On a full log `sync`
-    /// returns `NoSpace`; the guide has the order without it.
+    /// An engine writes snapshots in this order. On a full log `sync` returns `NoSpace`; the guide
+    /// has the order without it.
     ///
     /// ```rust,no_run
     /// use palisade::{Lsn, ReplayFrom, Result, Wal};
@@ -49,22 +44,15 @@ impl Wal {
     /// # fn main() {}
     /// ```
     ///
-    /// On files, a callback can get each segment before it is freed (`Options::on_release` of
-    /// `palisade`). If the callback fails, the call returns its error. The head has moved
-    /// nevertheless, and the next call tries the segment again.
-    ///
     /// # Durability
     /// The new head survives power loss when this returns.
     ///
     /// # Errors
-    /// `NotARecord`: neither a record nor a segment begins at `lsn`, and it is not the end of the
-    /// log. `OutOfRange`: `lsn` is above the end. `Truncated`: `lsn` is in a range that a crash or
-    /// a truncation of the suffix removed. `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`,
-    /// `NotFound` (the folder was moved, removed or replaced), and the errors of a callback for
-    /// released segments: the head may have moved, and no record at or above `lsn` is lost; call
-    /// again. `Corrupt`, `Unsupported`: the header of a segment for the callback does not validate;
-    /// that segment and all above stay. Open the log without the callback and truncate: then only
-    /// the damaged file stays. `Closed`, `Poisoned`.
+    /// `NotARecord`: neither a record, a segment nor the end of the log is at `lsn`. `OutOfRange`,
+    /// `Truncated`. `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`, `NotFound` (the folder was
+    /// moved, removed or replaced), and the errors of a callback for released segments: the head
+    /// may have moved; call again. `Corrupt`, `Unsupported`: the header of a segment for the
+    /// callback does not validate; open the log without the callback and truncate.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<()> {
         span!("truncate_before", log = %self.uuid(), lsn = lsn.as_u64());
         self.move_head(lsn)?;
@@ -72,8 +60,6 @@ impl Wal {
         self.handle.release_unpinned()
     }
 
-    /// Moves the head up to `lsn`, or to the lowest record that a cursor keeps, durably. Does
-    /// nothing if the head is at or above `lsn` already.
     pub(super) fn move_head(&self, lsn: Lsn) -> Result<()> {
         self.check_open()?;
         let lsn = self.handle.epochs.skip_end_of_epoch(lsn);
@@ -96,13 +82,10 @@ impl Wal {
         }
     }
 
-    /// Saves that the engine has applied all records below `lsn`, and that these records were
-    /// durable. Recovery refuses a log that ends below a checkpoint.
-    ///
-    /// Waits until everything below `lsn` is durable, and writes a mark that proves it. An `lsn` at
-    /// or below the last checkpoint changes nothing. A checkpoint does not free space:
-    /// [`truncate_before`](Wal::truncate_before) does. A later
-    /// truncation of the suffix below the checkpoint lowers it to the new end.
+    /// Saves that the engine has applied all records below `lsn`. Waits until they are durable, and
+    /// writes a mark that proves it, because recovery refuses a log that ends below a checkpoint.
+    /// An `lsn` below the last checkpoint changes nothing. A truncation of the suffix below it
+    /// lowers it.
     ///
     /// # Errors
     /// As [`truncate_before`](Wal::truncate_before), without those of a callback. If a write or a
@@ -122,7 +105,7 @@ impl Wal {
         self.handle.change_state(Some(lsn), |state| state.checkpoint = state.checkpoint.max(lsn))
     }
 
-    /// Refuses an LSN at which neither a record nor a segment begins nor the log ends.
+    /// Accepts the start of a record or a segment, and the end of the log.
     fn check_boundary(&self, lsn: Lsn) -> Result<()> {
         self.check_readable(lsn)?;
         // Each write ends at the end of a frame. The next frame may be only in the log buffer, and
@@ -142,7 +125,6 @@ impl Wal {
 }
 
 impl Handle {
-    /// Frees the segments below the head that no reader pins.
     pub(super) fn release_unpinned(&self) -> Result<()> {
         let released = {
             let _releasing = self.releasing.lock();
@@ -152,8 +134,7 @@ impl Handle {
         released
     }
 
-    /// Frees the segments below the head that no reader pins. The caller holds the lock
-    /// `releasing`.
+    /// The caller holds the lock `releasing`.
     pub(super) fn release_alone(&self) -> Result<()> {
         let to = {
             let state = self.state.lock();
@@ -172,19 +153,16 @@ impl Handle {
         Ok(())
     }
 
-    /// Frees the segments of the discarded range `[new_end, base)`. They are never read.
-    ///
-    /// If a release is in progress, whose callback may take long, the thread that releases frees
-    /// them afterwards. If a failure or a crash leaves some of them, a release frees them when the
-    /// head is above them.
+    /// Frees the segments of `[new_end, base)`. What a failure or a crash leaves, a later release
+    /// frees.
     pub(super) fn discard(&self, new_end: Lsn, base: Lsn) {
         self.discarded.lock().push((new_end, base));
         self.discard_left();
     }
 
     /// Frees the segments of all discarded ranges, unless a release is in progress. The thread that
-    /// releases calls this after it has freed the lock `releasing`. It frees the ranges that were
-    /// added before. A thread that adds a range later finds the lock free.
+    /// releases calls this after it has freed the lock `releasing`, so it frees what was added
+    /// before; a thread that adds later finds the lock free.
     pub(super) fn discard_left(&self) {
         while self.has_discarded()
             && let Some(_releasing) = self.releasing.try_lock()

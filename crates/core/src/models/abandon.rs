@@ -1,11 +1,9 @@
-//! Models of a log that is abandoned beside a thread that changes its files. The store refuses each
-//! change after it was closed.
+//! Models of a log that is abandoned beside a thread that changes its files.
 
 use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, spawn};
 use crate::{ErrorKind, Lsn, Result};
 
-/// Abandons the log beside `call`.
 fn check_beside(name: &str, fault: Fault, call: fn(&Log) -> Result<()>) {
     check(name, Bound::At(3), move || {
         let store = ModelStore::with_fault(Shape::ROOMY.base, fault).abandoned();
@@ -17,13 +15,11 @@ fn check_beside(name: &str, fault: Fault, call: fn(&Log) -> Result<()>) {
     });
 }
 
-/// Checks that a commit beside `abandon` changes the store no more afterwards.
 #[test]
 fn an_abandoned_log_commits_nothing() {
     check_beside("an_abandoned_log_commits_nothing", Fault::None, |log| log.commit(1));
 }
 
-/// Checks that a save of the state beside `abandon` changes the store no more afterwards.
 #[test]
 fn an_abandoned_log_saves_nothing() {
     check_beside("an_abandoned_log_saves_nothing", Fault::None, |log| {
@@ -31,14 +27,11 @@ fn an_abandoned_log_saves_nothing() {
     });
 }
 
-/// Checks that a release beside `abandon` frees nothing more afterwards.
 #[test]
 fn an_abandoned_log_frees_nothing() {
     check_beside("an_abandoned_log_frees_nothing", Fault::None, |log| log.wal.release());
 }
 
-/// Checks that a truncation of the suffix, which repeats a failed save, begins no epoch after
-/// `abandon`.
 #[test]
 fn an_abandoned_log_begins_no_epoch() {
     check_beside("an_abandoned_log_begins_no_epoch", Fault::Save, |log| {

@@ -1,4 +1,4 @@
-//! Models of wakers and callbacks, and of the flusher thread that leads for them.
+//! Models of wakers, callbacks and the flusher.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -12,7 +12,6 @@ use super::{Bound, LARGE_FRAME, Log, Shape, check, large, spawn};
 use crate::commit::{Key, Wait};
 use crate::{ErrorKind, Lsn, Result};
 
-/// A waker that counts, and wakes the thread that waits for it.
 struct Bell {
     rings: AtomicU32,
     word: WaitWord,
@@ -43,7 +42,7 @@ impl Wake for Bell {
     }
 }
 
-/// Polls `future` when it is woken and at no other time.
+/// Polls `future` only when it is woken.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let bell = Bell::new();
     let waker = Waker::from(Arc::clone(&bell));
@@ -58,7 +57,6 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Checks that a future beside a leading thread and the flusher completes.
 #[test]
 fn a_waker_is_woken_or_sees_completion() {
     check("a_waker_is_woken_or_sees_completion", Bound::At(2), || {
@@ -70,7 +68,7 @@ fn a_waker_is_woken_or_sees_completion() {
     });
 }
 
-/// Checks that the flusher leads for a future that waits alone (P6).
+/// Checks P6.
 #[test]
 fn the_flusher_leads_where_no_thread_does() {
     check("the_flusher_leads_where_no_thread_does", Bound::At(5), || {
@@ -80,7 +78,7 @@ fn the_flusher_leads_where_no_thread_does() {
     });
 }
 
-/// Checks that a future completes that registers behind a leader without other waiters (P3, P6).
+/// Checks P3 and P6.
 #[test]
 fn a_leader_that_leaves_wakes_the_flusher() {
     check("a_leader_that_leaves_wakes_the_flusher", Bound::At(3), || {
@@ -94,7 +92,6 @@ fn a_leader_that_leaves_wakes_the_flusher() {
     });
 }
 
-/// Checks that a failed sync reaches a future.
 #[test]
 fn poison_reaches_a_future() {
     check("poison_reaches_a_future", Bound::At(2), || {
@@ -107,7 +104,6 @@ fn poison_reaches_a_future() {
     });
 }
 
-/// Waits as a tail does that a task polls: another thread leads.
 struct Watch<'w> {
     log: &'w Log,
     target: Lsn,
@@ -124,8 +120,7 @@ impl Future for Watch<'_> {
     }
 }
 
-/// Checks that the flusher, which watches for a polled tail, wakes it after the sync of a thread
-/// (P3, P6).
+/// Checks P3 and P6.
 #[test]
 fn a_polled_tail_is_woken_by_the_sync_of_another() {
     check("a_polled_tail_is_woken_by_the_sync_of_another", Bound::At(2), || {
@@ -137,7 +132,6 @@ fn a_polled_tail_is_woken_by_the_sync_of_another() {
     });
 }
 
-/// Checks that a failed sync reaches a polled tail.
 #[test]
 fn poison_reaches_a_polled_tail() {
     check("poison_reaches_a_polled_tail", Bound::At(2), || {
@@ -149,7 +143,6 @@ fn poison_reaches_a_polled_tail() {
     });
 }
 
-/// Checks that a future which is polled once and dropped keeps no other waiter waiting.
 #[test]
 fn a_dropped_future_keeps_nobody_waiting() {
     check("a_dropped_future_keeps_nobody_waiting", Bound::At(2), || {
@@ -165,7 +158,6 @@ fn a_dropped_future_keeps_nobody_waiting() {
     });
 }
 
-/// Checks that a callback of `on_durable` runs exactly once, after the sync.
 #[test]
 fn a_callback_runs_once() {
     check("a_callback_runs_once", Bound::At(3), || {
@@ -187,7 +179,6 @@ fn a_callback_runs_once() {
     });
 }
 
-/// Checks that `close` joins the background threads while a callback starts one.
 #[test]
 fn a_close_waits_for_a_callback_that_calls_the_log() {
     check("a_close_waits_for_a_callback_that_calls_the_log", Bound::At(2), || {

@@ -1,4 +1,4 @@
-//! Models of the buffer: reservations, slots, the ring's laps, segment ends, flags.
+//! Models of the log buffer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use crate::buffer::{Buffer, Stop};
 use crate::frame::Kind;
 use crate::{ErrorKind, Lsn};
 
-/// Reserves each of `sizes`, publishes padding there, and returns the ranges that it got.
 fn reserve_and_pad(buffer: &Buffer, sizes: &[u64]) -> Vec<(Lsn, Lsn)> {
     let mut ranges = Vec::new();
     for &bytes in sizes {
@@ -19,7 +18,6 @@ fn reserve_and_pad(buffer: &Buffer, sizes: &[u64]) -> Vec<(Lsn, Lsn)> {
     ranges
 }
 
-/// Checks that `ranges` cover `[0, end)` exactly.
 fn assert_cover(mut ranges: Vec<(Lsn, Lsn)>, end: Lsn) {
     ranges.sort_unstable();
     let mut at = Lsn::ZERO;
@@ -30,7 +28,6 @@ fn assert_cover(mut ranges: Vec<(Lsn, Lsn)>, end: Lsn) {
     assert_eq!(at, end);
 }
 
-/// Checks that the ranges of three threads touch and do not overlap.
 #[test]
 fn reservations_never_overlap() {
     check("reservations_never_overlap", Bound::None, || {
@@ -45,7 +42,7 @@ fn reservations_never_overlap() {
     });
 }
 
-/// Checks that bytes which the slots report as complete can be read, and are their owner's (P1).
+/// Checks P1.
 #[test]
 fn bytes_below_filled_are_readable() {
     check("bytes_below_filled_are_readable", Bound::At(3), || {
@@ -63,8 +60,7 @@ fn bytes_below_filled_are_readable() {
     });
 }
 
-/// Checks that the next lap overwrites no byte before it is written; records cross the ring's end
-/// (P2).
+/// Checks P2.
 #[test]
 fn ring_wrap_never_overwrites_unwritten_bytes() {
     check("ring_wrap_never_overwrites_unwritten_bytes", Bound::At(5), || {
@@ -84,8 +80,6 @@ fn ring_wrap_never_overwrites_unwritten_bytes() {
     });
 }
 
-/// Checks that two appenders which compete for the last room both get room; one of them has to
-/// wait.
 #[test]
 fn two_appenders_share_the_room_of_one_lap() {
     check("two_appenders_share_the_room_of_one_lap", Bound::None, || {
@@ -101,7 +95,6 @@ fn two_appenders_share_the_room_of_one_lap() {
     });
 }
 
-/// Checks that one thread pads a reservation across a segment end, in both segments.
 #[test]
 fn exactly_one_crosser_pads() {
     check("exactly_one_crosser_pads", Bound::None, || {
@@ -128,8 +121,6 @@ fn exactly_one_crosser_pads() {
     });
 }
 
-/// Checks that two flags which are set beside reservations fix one end, and that the reservations
-/// cover exactly the bytes below it.
 #[test]
 fn a_flag_fixes_the_end() {
     check("a_flag_fixes_the_end", Bound::None, || {
@@ -147,7 +138,6 @@ fn a_flag_fixes_the_end() {
     });
 }
 
-/// Checks that a `close` beside an `append` keeps each append that returned.
 #[test]
 fn a_close_keeps_every_append_that_returned() {
     check("a_close_keeps_every_append_that_returned", Bound::At(4), || {
@@ -167,7 +157,6 @@ fn a_close_keeps_every_append_that_returned() {
     });
 }
 
-/// Checks that a dropped reservation is padded and published.
 #[test]
 fn a_dropped_reservation_leaves_no_hole() {
     check("a_dropped_reservation_leaves_no_hole", Bound::None, || {

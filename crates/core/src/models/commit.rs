@@ -1,6 +1,4 @@
-//! Models of group commit: wake-ups, holes, what durable means, poison.
-//!
-//! An observer waits as a tail does: it neither leads nor requests a sync.
+//! Models of group commit. An observer waits as a tail does: it neither leads nor requests a sync.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +9,7 @@ use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, Shape, check, large, spawn, take};
 use crate::{ErrorKind, Lsn};
 
-/// Checks that two commits both return (P3, P4).
+/// Checks P3 and P4.
 #[test]
 fn no_wake_up_is_lost() {
     check("no_wake_up_is_lost", Bound::At(3), || {
@@ -22,7 +20,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// Checks that three waiters, one of which is late, all return (P3, P4).
+/// Checks P3 and P4.
 #[test]
 fn no_wake_up_of_three_is_lost() {
     check("no_wake_up_of_three_is_lost", Bound::At(2), || {
@@ -41,7 +39,7 @@ fn no_wake_up_of_three_is_lost() {
     });
 }
 
-/// Checks that the sync of another thread wakes a waiter that never leads (P4).
+/// Checks P4.
 #[test]
 fn an_observer_is_woken_by_the_sync_of_another() {
     check("an_observer_is_woken_by_the_sync_of_another", Bound::At(3), || {
@@ -59,7 +57,7 @@ fn an_observer_is_woken_by_the_sync_of_another() {
     });
 }
 
-/// Checks that an observer wakes up when another thread cancels it (P10).
+/// Checks P10.
 #[test]
 fn a_cancelled_tail_does_not_sleep_on() {
     check("a_cancelled_tail_does_not_sleep_on", Bound::None, || {
@@ -76,8 +74,6 @@ fn a_cancelled_tail_does_not_sleep_on() {
     });
 }
 
-/// Checks that records above a hole become durable although its owner publishes and never calls the
-/// log again.
 #[test]
 fn the_owner_of_a_hole_need_not_come_back() {
     check("the_owner_of_a_hole_need_not_come_back", Bound::None, || {
@@ -91,7 +87,6 @@ fn the_owner_of_a_hole_need_not_come_back() {
     });
 }
 
-/// Checks that a leader above a hole serves the waiters below.
 #[test]
 fn a_hole_keeps_nobody_below_it() {
     check("a_hole_keeps_nobody_below_it", Bound::At(3), || {
@@ -109,8 +104,7 @@ fn a_hole_keeps_nobody_below_it() {
     });
 }
 
-/// Checks that the store held each durable byte when the sync began, and that `mark_durable` noted
-/// it (P2, P5).
+/// Checks P2 and P5.
 #[test]
 fn durable_is_never_ahead_of_the_sync() {
     check("durable_is_never_ahead_of_the_sync", Bound::At(3), || {
@@ -129,7 +123,6 @@ fn durable_is_never_ahead_of_the_sync() {
     });
 }
 
-/// Checks that with `pad_to_block` no sync ends within a block.
 #[test]
 fn a_padded_sync_ends_with_a_block() {
     check("a_padded_sync_ends_with_a_block", Bound::At(2), || {
@@ -141,7 +134,6 @@ fn a_padded_sync_ends_with_a_block() {
     });
 }
 
-/// Checks that durable <= written <= filled <= reserved, read in this order.
 #[test]
 fn watermarks_are_in_their_order() {
     check("watermarks_are_in_their_order", Bound::None, || {
@@ -157,20 +149,16 @@ fn watermarks_are_in_their_order() {
     });
 }
 
-/// Checks that a failed sync reaches leader, follower, observer and late waiters.
 #[test]
 fn poison_reaches_every_waiter() {
     check("poison_reaches_every_waiter", Bound::At(3), || poison(Fault::Sync));
 }
 
-/// Checks that a failed write reaches leader, follower, observer and late waiters.
 #[test]
 fn poison_of_a_write_reaches_every_waiter() {
     check("poison_of_a_write_reaches_every_waiter", Bound::At(3), || poison(Fault::Write));
 }
 
-/// Checks that a thread that commits, one that calls `wait_durable` and one that observes each get
-/// `Poisoned`, also if they begin after the failure.
 fn poison(fault: Fault) {
     let log = Log::new(Shape::ROOMY, ModelStore::with_fault(Lsn::ZERO, fault));
     let lsn = log.append(1);
@@ -186,7 +174,6 @@ fn poison(fault: Fault) {
     assert_eq!(refused.kind(), ErrorKind::Poisoned, "nothing is reserved after a failure");
 }
 
-/// Checks that a failure that no leader meets reaches an observer.
 #[test]
 fn poison_by_an_appender_reaches_an_observer() {
     check("poison_by_an_appender_reaches_an_observer", Bound::At(4), || {
@@ -209,7 +196,7 @@ fn assert_observer_fails(log: &Log, target: Lsn) {
     assert_eq!(error.kind(), ErrorKind::Poisoned);
 }
 
-/// Returns a deadline that never passes: time stands still in a model.
+/// Returns a time that never comes: time stands still in a model.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }

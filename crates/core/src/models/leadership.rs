@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{Bound, LARGE_FRAME, Log, SMALL_FRAME, check, spawn, take};
 
-/// Checks that a waiter which is woken as a candidate after its deadline frees leadership.
 #[test]
 fn a_waiter_that_timed_out_leaves_leadership_free() {
     check("a_waiter_that_timed_out_leaves_leadership_free", Bound::At(2), || {
@@ -35,7 +34,7 @@ fn wait_in_passing(log: &Log, end: crate::Lsn) {
     }
 }
 
-/// Checks that a committer that yields beside one that sleeps is served or leads (P2, P4).
+/// Checks P2 and P4.
 #[test]
 fn a_thread_that_yields_is_served_or_leads() {
     check("a_thread_that_yields_is_served_or_leads", Bound::At(2), || {

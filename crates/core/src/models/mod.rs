@@ -1,9 +1,7 @@
-//! Loom models of the log's lock-free core. They run the code itself, not a copy of it.
-//!
-//! Each model builds a [`Wal`] on a [`ModelStore`] with a log buffer of two to four records, runs
-//! two or three threads on it, and goes through every schedule that the checker finds within its
-//! preemption bound. A deadlock, an endless wait, a data race on a byte of the ring and a broken
-//! assertion all fail it. `verification/README.md` lists what is not checked.
+//! Loom models of the log's lock-free core: the code itself on a [`ModelStore`], with a log buffer
+//! of two to four records and two or three threads, in every schedule within a preemption bound. A
+//! deadlock, an endless wait, a data race on a byte of the ring and a broken assertion fail a
+//! model. `verification/README.md` lists what is not checked.
 
 mod abandon;
 mod async_waiters;
@@ -26,15 +24,14 @@ use crate::buffer::{Buffer, Reserved};
 use crate::frame::EpochSeed;
 use crate::{Lsn, Memory, Options, Result, Uuid, Wal};
 
-/// Bytes of the frame of a record of [`LARGE`] bytes: with it, two fill the ring of 64 bytes.
+/// The frame of a [`large`] record: two fill the ring.
 const LARGE_FRAME: u64 = 32;
-/// Bytes of the frame of an empty record.
+/// The frame of an empty record.
 const SMALL_FRAME: u64 = 24;
 const RING: u64 = 64;
-/// A segment so long that only the models of segment ends reach its end.
+/// Only the models of segment ends reach its end.
 const LONG_SEGMENT: u64 = 4096;
 
-/// Where a model's log begins, and the sizes of its log buffer and its segments.
 #[derive(Clone, Copy)]
 struct Shape {
     base: Lsn,
@@ -47,7 +44,6 @@ impl Shape {
     const ROOMY: Shape = Shape { ring_bytes: 2 * RING, ..Shape::TINY };
 }
 
-/// A log and the store that checks its bytes.
 #[derive(Clone)]
 struct Log {
     wal: Wal,
@@ -82,7 +78,6 @@ impl Log {
         Log::new(Shape::ROOMY, ModelStore::new(Shape::ROOMY.base))
     }
 
-    /// Commits a large record whose bytes are all `mark`, and checks the acknowledgement.
     fn commit(&self, mark: u8) -> Result<()> {
         let lsn = self.wal.commit(&large(mark))?;
         self.store.assert_synced(lsn, mark);
@@ -90,7 +85,6 @@ impl Log {
         Ok(())
     }
 
-    /// Writes all records that are filled, and returns their end.
     fn write_filled(&self) -> Lsn {
         self.wal.commit_state().write_filled().unwrap()
     }
@@ -100,7 +94,6 @@ impl Log {
     }
 }
 
-/// Runs `body` with a clone of `shared` on a thread of its own.
 fn spawn<S: Clone + 'static, T: 'static>(
     shared: &S,
     body: impl FnOnce(&S) -> T + 'static,
@@ -115,7 +108,7 @@ fn bare_buffer() -> Arc<Buffer> {
     Arc::new(buffer.expect("a model has memory"))
 }
 
-/// Reserves `bytes`, for which the ring has room. Returns `None` once a flag is set.
+/// Reserves `bytes`, for which the ring has room, unless a flag is set.
 fn take(buffer: &Buffer, bytes: u64) -> Option<Reserved<'_>> {
     let claim = buffer.reserve(bytes).ok()?;
     let reserved = claim.occupy(buffer, bytes, buffer.limit(), Lsn::ZERO);
@@ -130,13 +123,11 @@ fn seed() -> EpochSeed {
     EpochSeed::new(Uuid([7; 16]), 1, 2)
 }
 
-/// The bound of preemptions per schedule up to which a model is searched.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// More than any schedule has. (With a bound the checker tries more switches than without one,
-    /// because without one it leaves out those that it takes for redundant.)
+    /// More than any schedule has. (Without a bound the checker leaves out switches.)
     None,
-    /// At most this many. With more the search takes minutes.
+    /// With more the search takes minutes.
     At(usize),
 }
 
@@ -149,7 +140,6 @@ impl Bound {
     }
 }
 
-/// Runs `model` through its schedules up to `bound`.
 fn check(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
     model_check(name, bound.preemptions(), model);
 }

@@ -1,4 +1,4 @@
-//! Models of readers beside truncations: what keeps a segment, and what a reader sees at once.
+//! Models of readers beside truncations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,12 @@ use super::store::ModelStore;
 use super::{Bound, LARGE_FRAME, LONG_SEGMENT, Log, RING, SMALL_FRAME, Shape, check, spawn};
 use crate::{ErrorKind, Lsn};
 
-/// The base of a log's second epoch.
 const BASE: Lsn = Lsn::new(LONG_SEGMENT);
 
 fn log(shape: Shape) -> Log {
     Log::new(shape, ModelStore::new(Lsn::ZERO))
 }
 
-/// Checks that epochs, end, *durable* and the bytes of the log are of one moment beside
-/// `replace_from`.
 #[test]
 fn a_view_has_all_of_a_replacement_or_none() {
     check("a_view_has_all_of_a_replacement_or_none", Bound::At(3), || {
@@ -38,7 +35,6 @@ fn a_view_has_all_of_a_replacement_or_none() {
     });
 }
 
-/// Checks that a backup beside `replace_from` has all of the replacement or none.
 #[test]
 fn a_backup_has_all_of_a_replacement_or_none() {
     check("a_backup_has_all_of_a_replacement_or_none", Bound::At(2), || {
@@ -58,7 +54,6 @@ fn a_backup_has_all_of_a_replacement_or_none() {
     });
 }
 
-/// Checks that the records of a hold beside `replace_from` have all of the replacement or none.
 #[test]
 fn a_hold_has_all_of_a_replacement_or_none() {
     check("a_hold_has_all_of_a_replacement_or_none", Bound::At(2), || {
@@ -85,8 +80,6 @@ fn a_hold_has_all_of_a_replacement_or_none() {
     });
 }
 
-/// Checks that a tail beside `replace_from` finds a record, because the log has one at every
-/// moment.
 #[test]
 fn a_tail_beside_a_replacement_finds_a_record() {
     check("a_tail_beside_a_replacement_finds_a_record", Bound::At(2), || {
@@ -109,8 +102,6 @@ fn a_tail_beside_a_replacement_finds_a_record() {
     });
 }
 
-/// Checks that a tail that begins beside the truncation of the record below it returns `Truncated`,
-/// and that an iterator either does, too, or skips nothing.
 #[test]
 fn a_reader_learns_that_its_begin_was_truncated() {
     check("a_reader_learns_that_its_begin_was_truncated", Bound::At(2), || {
@@ -132,8 +123,7 @@ fn a_reader_learns_that_its_begin_was_truncated() {
     });
 }
 
-/// Checks that a reader from the first record on, which `take` makes beside a release, keeps that
-/// record. If the release comes first, there is no reader.
+/// Checks that a reader from the first record on keeps that record, unless a release comes first.
 fn check_pin<T: Send + 'static>(name: &str, bound: Bound, take: fn(&Log, Lsn) -> crate::Result<T>) {
     check(name, bound, move || {
         let log = log(Shape::ROOMY);
@@ -153,21 +143,18 @@ fn check_pin<T: Send + 'static>(name: &str, bound: Bound, take: fn(&Log, Lsn) ->
     });
 }
 
-/// Checks that a hold beside a truncation of the prefix keeps the segments that it reads.
 #[test]
 fn a_pin_keeps_what_a_release_would_free() {
     let name = "a_pin_keeps_what_a_release_would_free";
     check_pin(name, Bound::None, |log, first| log.wal.hold(first));
 }
 
-/// Checks that an iterator beside a truncation of the prefix keeps the segments that it reads.
 #[test]
 fn an_iterator_keeps_what_a_release_would_free() {
     let name = "an_iterator_keeps_what_a_release_would_free";
     check_pin(name, Bound::At(2), |log, first| log.wal.records_from(first));
 }
 
-/// Checks that a reader whose lag is limited finds its lease lost if a release frees its segment.
 #[test]
 fn a_reader_whose_file_was_freed_finds_its_lease_lost() {
     check("a_reader_whose_file_was_freed_finds_its_lease_lost", Bound::None, || {
@@ -186,8 +173,6 @@ fn a_reader_whose_file_was_freed_finds_its_lease_lost() {
     });
 }
 
-/// Checks, with two truncations of the suffix beside each other, that what either removes is
-/// `Truncated` and that no LSN is used twice.
 #[test]
 fn two_truncations_at_a_time_are_one_after_the_other() {
     check("two_truncations_at_a_time_are_one_after_the_other", Bound::At(2), || {

@@ -1,12 +1,10 @@
-//! Models of a full log buffer and of a full disk: which thread makes room, and which gets an
-//! error.
+//! Models of a full log buffer and of a full disk.
 
 use super::store::{Fault, ModelStore};
 use super::{Bound, LARGE_FRAME, Log, RING, Shape, check, large, spawn};
 use crate::buffer::LAPS;
 use crate::{ErrorKind, Lsn};
 
-/// Checks that two threads which both lack room end: each makes room for the other.
 #[test]
 fn two_threads_make_room_for_each_other() {
     check("two_threads_make_room_for_each_other", Bound::At(3), || {
@@ -21,7 +19,6 @@ fn two_threads_make_room_for_each_other() {
     });
 }
 
-/// Checks that a commit ends beside an append that waits for room.
 #[test]
 fn a_full_ring_does_not_stop_a_sync() {
     check("a_full_ring_does_not_stop_a_sync", Bound::At(3), || {
@@ -35,8 +32,6 @@ fn a_full_ring_does_not_stop_a_sync() {
     });
 }
 
-/// Checks that a wait which got `NoSpace` succeeds when it is repeated, even if another thread does
-/// not repeat its own.
 #[test]
 fn a_full_disk_loses_nothing_and_does_not_poison() {
     check("a_full_disk_loses_nothing_and_does_not_poison", Bound::At(3), || {
@@ -52,7 +47,7 @@ fn a_full_disk_loses_nothing_and_does_not_poison() {
     });
 }
 
-/// Appends a record and waits for it. After `NoSpace` waits once more, as the error advises.
+/// Commits, and waits once more after `NoSpace`.
 fn commit_again(log: &Log, mark: u8) {
     let ticket = log.wal.append(&large(mark)).unwrap();
     if let Err(error) = ticket.wait() {
@@ -62,8 +57,6 @@ fn commit_again(log: &Log, mark: u8) {
     log.store.assert_synced(ticket.lsn(), mark);
 }
 
-/// Checks that others reserve at most up to the admission limit while an append has a place in the
-/// queue for room.
 #[test]
 fn an_append_that_waits_is_overtaken_for_bounded_laps() {
     check("an_append_that_waits_is_overtaken_for_bounded_laps", Bound::At(1), || {
@@ -86,7 +79,6 @@ fn an_append_that_waits_is_overtaken_for_bounded_laps() {
     });
 }
 
-/// Checks that no range is given twice if two appends find that a log above its limit has shrunk.
 #[test]
 fn a_refusal_ends_once() {
     check("a_refusal_ends_once", Bound::At(3), || {

@@ -1,4 +1,4 @@
-//! A model of the soft limit: a thread that frees segments beside the thread that writes.
+//! A model of the soft limit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::commit::SoftLimit;
 use crate::events::Events;
 use crate::{Error, Lsn, Options, Uuid};
 
-/// Counts how often the log was above its soft limit.
 #[derive(Debug, Default)]
 struct TimesAbove(StatCell);
 
@@ -27,8 +26,6 @@ impl Events for TimesAbove {
     }
 }
 
-/// Checks that the soft limit is reported once beside a thread that frees segments, and again if
-/// the log passes it after it has shrunk.
 #[test]
 fn a_soft_limit_is_reported_once_until_the_log_has_shrunk() {
     check("a_soft_limit_is_reported_once_until_the_log_has_shrunk", Bound::At(3), || {

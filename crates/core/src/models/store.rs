@@ -1,9 +1,8 @@
-//! A store that records bytes: what was written, and what was there when each sync began.
+//! A store that records what was written, and what was there at each sync.
 //!
-//! The bytes lie outside of the model, under a lock that the checker does not see: it must not
-//! lend the log an order that the log itself does not make. What the log has to order is watched
-//! by three ends in Relaxed atomics: a thread that acts on a watermark must see the end
-//! that it stands for.
+//! The bytes lie under a lock that the checker does not see, because it must not lend the log an
+//! order that the log itself does not make. Three ends in Relaxed atomics watch that order: a
+//! thread that acts on a watermark must see the end that it stands for.
 
 #![expect(clippy::disallowed_types, reason = "the bytes must lie outside of the model")]
 
@@ -18,18 +17,15 @@ use crate::buffer::BLOCK_BYTES;
 use crate::frame::{EpochSeed, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 
-/// What goes wrong in a [`ModelStore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fault {
     #[default]
     None,
-    /// Every write fails.
     Write,
-    /// Every sync fails.
     Sync,
     /// The first `prepare` finds no space.
     Space,
-    /// The first save of the state fails.
+    /// The first save fails.
     Save,
 }
 
@@ -66,13 +62,11 @@ struct Media {
     discarded: Vec<(Lsn, Lsn)>,
 }
 
-/// A frame that the log has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WrittenFrame {
     pub(super) lsn: Lsn,
     pub(super) end: Lsn,
     pub(super) kind: Kind,
-    /// The first byte of the payload, 0 if there is none.
     pub(super) mark: u8,
 }
 
@@ -97,17 +91,14 @@ impl ModelStore {
         }
     }
 
-    /// Returns the same store, of a log with `pad_to_block`.
     pub(super) fn padded(self) -> ModelStore {
         ModelStore { pads: true, ..self }
     }
 
-    /// Returns the same store, of a log that is abandoned.
     pub(super) fn abandoned(self) -> ModelStore {
         ModelStore { close: Some(AtomicU64::new(0)), ..self }
     }
 
-    /// Returns the same store, of a log with `max_bytes`. It has one file more than it may have.
     pub(super) fn above_its_limit(self) -> ModelStore {
         ModelStore { files: AtomicU64::new(2), most_files: Some(1), ..self }
     }
@@ -116,13 +107,12 @@ impl ModelStore {
         self.pads
     }
 
-    /// Lets the segments take `files` files of one byte from now on.
     pub(super) fn set_files(&self, files: u64) {
         // Relaxed: the value alone counts.
         self.files.store(files, Ordering::Relaxed);
     }
 
-    /// Checks that the large record of `mark` at `lsn` was there when a completed sync began.
+    /// Checks that this large record was there when a completed sync began.
     pub(super) fn assert_synced(&self, lsn: Lsn, mark: u8) {
         let end = lsn.plus(LARGE_FRAME);
         self.assert_synced_to(end);
@@ -130,7 +120,6 @@ impl ModelStore {
         assert!(self.frames().contains(&expected), "{expected:?} is there");
     }
 
-    /// Checks that everything below `end` was there when a completed sync began.
     pub(super) fn assert_synced_to(&self, end: Lsn) {
         // Relaxed: the watermark that the caller has read must have made the order.
         let synced_end = self.synced_end.load(Ordering::Relaxed);
@@ -142,26 +131,22 @@ impl ModelStore {
         assert!(self.media().synced >= bytes, "what is durable was held when its sync began");
     }
 
-    /// Checks that everything below `end` was written.
     pub(super) fn assert_held_to(&self, end: Lsn) {
         // Relaxed: as in `assert_synced_to`.
         let held_end = self.held_end.load(Ordering::Relaxed);
         assert!(held_end >= end.as_u64(), "a write happens before its publication");
     }
 
-    /// Returns where the files begin that were not freed.
     pub(super) fn released_to(&self) -> Lsn {
         // Acquire: the file system orders a read that finds a file freed behind the call that freed
         // it.
         Lsn::new(self.released_to.load(Ordering::Acquire))
     }
 
-    /// Returns all frames that were written, in their order.
     pub(super) fn frames(&self) -> Vec<WrittenFrame> {
         self.media().frames.clone()
     }
 
-    /// Returns the marks of the data records that were written, in their order.
     pub(super) fn marks(&self) -> Vec<u8> {
         let is_data = |frame: &&WrittenFrame| frame.kind == Kind::Data;
         self.media().frames.iter().filter(is_data).map(|frame| frame.mark).collect()
@@ -175,8 +160,7 @@ impl ModelStore {
         self.media.lock().expect("no model goes on after a panic")
     }
 
-    /// Locks the media for a call that changes files, and checks that the store is not closed:
-    /// another open may have the files after `close`.
+    /// Locks the media for a call that changes files: another open may have them after `close`.
     fn change(&self) -> MutexGuard<'_, Media> {
         // Relaxed: not used.
         self.close.as_ref().map(|close| close.load(Ordering::Relaxed));
@@ -187,7 +171,6 @@ impl ModelStore {
 }
 
 impl Media {
-    /// Decodes what was appended to `held` from `from` on: whole frames, each of them valid.
     fn decode(&mut self, base: Lsn, from: usize) {
         let mut at = from;
         while at < self.held.len() {
@@ -213,7 +196,6 @@ impl Media {
     }
 }
 
-/// The calls of `FileStore`.
 impl ModelStore {
     pub(crate) fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
         if self.fault == Fault::Write {
@@ -389,7 +371,7 @@ impl ReadStore for ModelStore {
         unreachable!("a model does not open its log")
     }
 
-    /// Returns no segment: a backup does not need the headers.
+    /// Returns none: a backup does not need the headers.
     fn segments(&self) -> Result<Vec<Segment>> {
         Ok(Vec::new())
     }

@@ -1,4 +1,4 @@
-//! Models of the truncation of the suffix: the pause of the tail, and the watermarks.
+//! Models of the truncation of the suffix.
 
 use palisade_store::sync::yield_now;
 
@@ -11,16 +11,14 @@ use crate::buffer::{Buffer, NotFixed, Stop};
 use crate::frame::EpochSeed;
 use crate::{ErrorKind, Lsn, Uuid};
 
-/// The base of a log's second epoch.
 const BASE: Lsn = Lsn::new(LONG_SEGMENT);
-/// The base of a bare buffer's second epoch, within the room that the buffer has.
+/// The base of a bare buffer's second epoch, within its room.
 const BUFFER_BASE: Lsn = Lsn::new(2 * RING);
 
 fn second_seed() -> EpochSeed {
     EpochSeed::new(Uuid([7; 16]), 2, 3)
 }
 
-/// Waits until every reservation below `end` is published.
 fn wait_until_filled(buffer: &Buffer, end: Lsn) {
     let mut at = Lsn::ZERO;
     while at < end {
@@ -32,7 +30,7 @@ fn wait_until_filled(buffer: &Buffer, end: Lsn) {
     assert_eq!(at, end, "the end that the flag fixed is that of a reservation");
 }
 
-/// Checks that a reservation beside a pause and a new epoch has the seed of its epoch (P9).
+/// Checks P9.
 #[test]
 fn a_reservation_knows_the_seed_of_its_epoch() {
     check("a_reservation_knows_the_seed_of_its_epoch", Bound::None, || {
@@ -55,7 +53,6 @@ fn a_reservation_knows_the_seed_of_its_epoch() {
     });
 }
 
-/// Checks that a pause does not clear the flag of a `close`.
 #[test]
 fn a_flag_that_comes_during_a_pause_stays() {
     check("a_flag_that_comes_during_a_pause_stays", Bound::None, || {
@@ -79,8 +76,6 @@ fn a_flag_that_comes_during_a_pause_stays() {
     });
 }
 
-/// Checks that an append beside a truncation of the suffix is placed once, in one of the two
-/// epochs.
 #[test]
 fn a_pause_loses_no_append_and_places_none_twice() {
     check("a_pause_loses_no_append_and_places_none_twice", Bound::At(4), || {
@@ -98,8 +93,6 @@ fn a_pause_loses_no_append_and_places_none_twice() {
     });
 }
 
-/// Checks that durable <= written <= filled <= reserved, read in this order beside a truncation of
-/// the suffix.
 #[test]
 fn watermarks_are_in_their_order_beside_a_jump() {
     check("watermarks_are_in_their_order_beside_a_jump", Bound::None, || {
@@ -118,8 +111,6 @@ fn watermarks_are_in_their_order_beside_a_jump() {
     });
 }
 
-/// Checks that a wait beside the truncation that removes its record does not acknowledge it
-/// afterwards.
 #[test]
 fn a_truncated_record_is_never_acknowledged_afterwards() {
     check("a_truncated_record_is_never_acknowledged_afterwards", Bound::At(3), || {

@@ -1,11 +1,10 @@
-//! Where the records of one epoch lie.
+//! The span of an epoch.
 
 use palisade_store::EpochExtent;
 
 use crate::frame::EpochSeed;
 use crate::{Lsn, Uuid};
 
-/// One epoch as readers need it: where its records lie and which seed their checksums have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpochSpan {
     pub(crate) epoch: u64,
@@ -16,18 +15,15 @@ pub(crate) struct EpochSpan {
 }
 
 impl EpochSpan {
-    /// Creates the span of an epoch of the log `uuid` whose end is not known.
     pub(crate) fn open_ended(uuid: Uuid, epoch: u64, salt: u64, base: Lsn) -> EpochSpan {
         EpochSpan { epoch, salt, seed: EpochSeed::new(uuid, epoch, salt), base, end: Lsn::LIMIT }
     }
 
-    /// Returns the span as the state names it.
     pub(crate) fn extent(&self) -> EpochExtent {
         EpochExtent { number: self.epoch, salt: self.salt, base: self.base, end: self.end }
     }
 
     /// Returns the text for a place in the span where a record must begin and none validates.
-    /// `next` is the epoch after it, if it is known.
     pub(crate) fn without_record(&self, next: Option<&EpochSpan>) -> String {
         let mut text = format!("no valid record of epoch {} where one must begin", self.epoch);
         if let Some(next) = next {
@@ -36,7 +32,6 @@ impl EpochSpan {
         text
     }
 
-    /// Returns the part of the span that ends at `end`.
     pub(crate) fn up_to(self, end: Lsn) -> EpochSpan {
         EpochSpan { end: self.end.min(end), ..self }
     }

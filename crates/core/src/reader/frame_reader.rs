@@ -1,7 +1,4 @@
-//! Reads validated frames from a store through a buffer.
-//!
-//! A frame is trusted only after its checksums were verified. The buffer holds bytes of one
-//! segment, so a length is compared with the segment's end.
+//! Reads validated frames from a store through a buffer, which holds bytes of one segment.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,28 +8,26 @@ use palisade_store::checksum::crc32c_append;
 
 use super::epoch_span::EpochSpan;
 use super::record::{Record, RecordBuf};
-use crate::format::in_memory;
-use crate::frame::{ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES};
+use crate::frame::{
+    ALIGN_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, MAX_FRAME_BYTES, in_memory,
+};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The unit in which disks and page caches fail.
 pub(crate) const UNREADABLE_BYTES: u64 = 4096;
 
-/// The first read of an iterator. Records that lie nearer to each other are a group.
+/// Records that lie nearer to each other are a group.
 const FIRST_READ_BYTES: usize = 4096;
 
 type Word = [u8; ALIGN_BYTES as usize];
 
-/// Whether a payload must be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// Verify its checksum.
     Verify,
-    /// It lies in a batch whose checksum, which covers it, was verified.
+    /// In a batch whose checksum holds.
     IsVerified,
 }
 
-/// Reads validated frames from a store through a buffer.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     store: Arc<dyn ReadStore>,
@@ -85,21 +80,19 @@ impl FrameReader {
         }
     }
 
-    /// Returns the header at `at`, if one validates there and its frame fits into the segment.
     pub(crate) fn header(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
         self.load(at, HEADER_BYTES)?;
         let header = Header::decode(self.bytes_from(at), seed, at, self.room(at));
         Ok(header.filter(|header| self.is_possible(header)))
     }
 
-    /// Returns whether any log can have written a frame of this length. Nothing is allocated for
-    /// others.
+    /// Refuses lengths that no log can have written: nothing is allocated for them.
     fn is_possible(&self, header: &Header) -> bool {
         let longest = MAX_FRAME_BYTES.min(self.segment_bytes / 2);
         header.kind == Kind::Padding || header.frame_bytes <= longest
     }
 
-    /// Returns the header of a whole frame at `at`: its payload's checksum holds, too.
+    /// Returns the header of a whole frame: its payload's checksum holds, too.
     #[inline]
     pub(crate) fn frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
         match self.buffered_frame(at, seed, Payload::Verify) {
@@ -108,11 +101,10 @@ impl FrameReader {
         }
     }
 
-    /// Returns the record at `at`, copied out of the buffer as it is stored. Returns `None` if
-    /// nothing validates there, or if the frame is no record of the user.
+    /// Returns the record at `at` as it is stored, or `None` if no data frame validates there.
     ///
     /// # Errors
-    /// `Corrupt`: the header of a record validates, and its payload does not.
+    /// `Corrupt`: only its header validates.
     pub(crate) fn record(&mut self, at: Lsn, span: EpochSpan) -> Result<Option<RecordBuf>> {
         let found = self.frame_with_payload(at, span.seed, Payload::Verify)?;
         let header = found.map_or_else(|| self.header(at, span.seed), |header| Ok(Some(header)))?;
@@ -128,8 +120,7 @@ impl FrameReader {
         Ok(Some(Record::new(at, next, header.tag, header.is_encoded(), data).into()))
     }
 
-    /// Returns the whole frame at `at`, if all of it is in the buffer already: the common case,
-    /// which reads nothing. `None` does not mean that there is no frame.
+    /// Returns the frame at `at`, if the buffer has it.
     #[inline]
     fn buffered_frame(&self, at: Lsn, seed: EpochSeed, payload: Payload) -> Option<Header> {
         let (header, bytes) = self.buffered_header(at, seed)?;
@@ -137,8 +128,7 @@ impl FrameReader {
         is_whole.then_some(header)
     }
 
-    /// Returns what `buffered_frame` returns, for records of the user only: it verifies no other
-    /// payload.
+    /// As `buffered_frame`, for records of the user only.
     #[inline]
     pub(super) fn buffered_data(
         &self,
@@ -157,8 +147,6 @@ impl FrameReader {
         Some((header, bytes))
     }
 
-    /// Returns whether `bytes` hold the frame's whole body, and whether its checksum holds unless
-    /// it was verified already.
     #[inline]
     fn is_body(&self, header: &Header, bytes: &[u8], payload: Payload) -> bool {
         let body = bytes.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize);
@@ -175,8 +163,7 @@ impl FrameReader {
         self.frame_with_payload(at, seed, Payload::Verify)
     }
 
-    /// Returns what `frame` returns, and loads the payload into the buffer, however long it is.
-    /// `raw` then returns the bytes that were checked.
+    /// As `frame`, and loads the payload, however long it is, for `raw`.
     pub(crate) fn frame_with_payload(
         &mut self,
         at: Lsn,
@@ -190,8 +177,8 @@ impl FrameReader {
         Ok(self.buffered_frame(at, seed, payload))
     }
 
-    /// Returns whether a long payload's checksum holds. Reads piece by piece: a scan needs no more
-    /// memory than its read buffer, however long the frames are.
+    /// Checks a long payload piece by piece, so that a scan needs no more memory than its read
+    /// buffer.
     fn is_whole(&mut self, at: Lsn, header: &Header) -> Result<bool> {
         let mut here = at.plus(HEADER_BYTES as u64);
         let end = here.plus(u64::from(header.payload_bytes));
@@ -206,14 +193,12 @@ impl FrameReader {
         Ok(checksum == header.payload_checksum)
     }
 
-    /// Returns the payload of the frame with `header` at `at`, if the store has all of it.
     pub(crate) fn payload(&mut self, at: Lsn, header: &Header) -> Result<Option<&[u8]>> {
         let range = HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize;
         self.load(at, range.end)?;
         Ok(self.bytes_from(at).get(range))
     }
 
-    /// Returns the number of records in the whole frame with `header` at `at`.
     pub(crate) fn records_in(&mut self, at: Lsn, header: &Header, seed: EpochSeed) -> Result<u64> {
         if header.kind != Kind::Batch {
             return Ok(u64::from(header.kind == Kind::Data));
@@ -233,10 +218,8 @@ impl FrameReader {
     /// Returns the first whole frame in `[from, to)`, within one segment, that is no batch member
     /// and belongs to one of the epochs.
     ///
-    /// A header that validates was written for its place, so no other frame begins in the bytes
-    /// that it claims. If its payload does not validate, or if it is a member, the search continues
-    /// behind them. So no byte enters two checksums, whatever the headers claim, and the search is
-    /// linear.
+    /// No other frame begins in the bytes that a valid header claims, so the search continues
+    /// behind them and is linear.
     pub(crate) fn find(
         &mut self,
         from: Lsn,
@@ -267,14 +250,13 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Returns the first place at or above `at` where a header of one of the epochs validates, or
-    /// the last place that could be checked before more bytes must be read. There are 8 bytes at
-    /// `at`, and a whole header if the store has it.
+    /// Returns the first place from `at` on where a header of one of the epochs validates, or the
+    /// last one that could be checked. There are 8 bytes at `at`, and a whole header if the store
+    /// has it.
     fn next_header(&self, at: Lsn, seeds: &[EpochSeed]) -> Lsn {
         let bytes = self.bytes_from(at);
         let word_bytes = size_of::<Word>();
-        let last = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / word_bytes;
-        let end = last * word_bytes;
+        let end = (bytes.len().max(HEADER_BYTES) - HEADER_BYTES) / word_bytes * word_bytes;
         let mut offset = 0;
         while offset < end {
             let room = self.segment_end.bytes_since(at.plus(offset as u64));
@@ -291,51 +273,44 @@ impl FrameReader {
         at.plus(end as u64)
     }
 
-    /// Returns `error`, which is about the record at `at`, with the file that holds the record.
     pub(crate) fn located(&self, error: Error, at: Lsn) -> Error {
         located(self.store.as_ref(), self.segment_bytes, error, at)
     }
 
-    /// Returns the error for `at`, where a record must begin and none validates: `text`, or that
-    /// the segment is missing.
     #[cold]
     pub(crate) fn damaged(&self, at: Lsn, text: String) -> Error {
         missing_segment(self.store.as_ref(), self.segment_bytes, at)
             .unwrap_or_else(|| corrupt(self.store.as_ref(), self.segment_bytes, text, at))
     }
 
-    /// Returns the number of bytes from `at` to the end of its segment.
     fn room(&self, at: Lsn) -> u64 {
         self.segment_bytes - at.as_u64() % self.segment_bytes
     }
 
-    /// Returns the `len` bytes at `at`, or as many of them as the store has.
+    /// Returns the bytes, or as many as the store has.
     pub(crate) fn raw(&mut self, at: Lsn, len: usize) -> Result<&[u8]> {
         self.load(at, len)?;
         let bytes = self.bytes_from(at);
         Ok(&bytes[..len.min(bytes.len())])
     }
 
-    /// Returns the `len` bytes at `at`, if the buffer holds all of them.
     pub(crate) fn buffered(&self, at: Lsn, len: usize) -> Option<&[u8]> {
         self.bytes_from(at).get(..len)
     }
 
-    /// Returns the first bytes at `at`, at most `len` and no more than a read buffer holds, or none
-    /// if the store has none.
+    /// As `raw`, but no more than a read buffer holds.
     pub(crate) fn piece(&mut self, at: Lsn, len: usize) -> Result<&[u8]> {
         self.raw(at, len.min(self.read_ahead_bytes))
     }
 
-    /// Sets how many bytes a read fetches from here on.
     pub(crate) fn read_ahead(&mut self, bytes: usize) {
         (self.read_ahead_bytes, self.first_read_bytes, self.next_read_bytes) =
             (bytes, bytes, bytes);
         self.forget();
     }
 
-    /// Reads ahead only up to `limit`: the log ends there, or the caller wants no more. A prepared
-    /// segment is longer, and a tail would read its zeros again after each sync.
+    /// Reads ahead only up to `limit`. A prepared segment is longer, and a tail would read its
+    /// zeros again after each sync.
     pub(crate) fn limit_to(&mut self, limit: Lsn) {
         self.limit = limit;
     }
@@ -346,7 +321,6 @@ impl FrameReader {
         self.is_all = false;
     }
 
-    /// Returns the bytes of `range`, which are in the buffer.
     #[inline]
     pub(super) fn slice(&self, range: Range<Lsn>) -> &[u8] {
         let from = range.start.bytes_since(self.start) as usize;
@@ -360,15 +334,14 @@ impl FrameReader {
         self.buffer[..self.len].get(in_memory(from)..).unwrap_or(&[])
     }
 
-    /// Makes the reader begin with small reads: for a caller that may want only a few records.
+    /// Suits a caller that may want only a few records.
     pub(crate) fn starting_small(mut self) -> FrameReader {
         self.first_read_bytes = FIRST_READ_BYTES.min(self.read_ahead_bytes);
         self
     }
 
-    /// Notes that the caller, who reads single records in the order of the log, has got the one in
-    /// `record`. The first read of the next group then fetches as many bytes as the longest group
-    /// so far has, but no more than the first read of an iterator.
+    /// Notes a single record, read in order. The first read of the next group fetches as much as
+    /// the longest group has, at most `FIRST_READ_BYTES`.
     pub(crate) fn note_single(&mut self, record: Range<Lsn>) {
         if record.start.bytes_since(self.group.end) > FIRST_READ_BYTES as u64 {
             self.group.start = record.start;
@@ -379,7 +352,6 @@ impl FrameReader {
         self.first_read_bytes = bytes.min(self.read_ahead_bytes);
     }
 
-    /// Returns how much to read at `at`.
     fn choose_read_bytes(&mut self, at: Lsn) -> usize {
         let end = self.start.plus(self.len as u64);
         let continues = self.start <= at && at.bytes_since(end) <= self.next_read_bytes as u64;
@@ -388,9 +360,9 @@ impl FrameReader {
         self.next_read_bytes
     }
 
-    /// Loads `bytes` bytes from `at` on into the buffer, if the store has them. If a read reached
-    /// the end of a segment's file, it is not repeated: recovery comes there with every record of
-    /// the log buffer. A block that cannot be read and that was to be read ahead only is no error.
+    /// Loads `bytes` bytes from `at` on, if the store has them. A read that reached the end of a
+    /// segment's file is not repeated: recovery comes there with every record of the log buffer. A
+    /// bad block that was only to be read ahead is no error.
     fn load(&mut self, at: Lsn, bytes: usize) -> Result<()> {
         let is_known = self.is_all && self.start <= at && at < self.segment_end;
         if is_known || self.bytes_from(at).len() >= bytes {
@@ -442,17 +414,15 @@ fn corrupt(store: &dyn ReadStore, segment_bytes: u64, text: String, at: Lsn) -> 
     }
 }
 
-/// Returns an error if the segment that must hold `at` is missing. Lists the segments.
 #[cold]
 pub(crate) fn missing_segment(store: &dyn ReadStore, segment_bytes: u64, at: Lsn) -> Option<Error> {
     let (numbers, _) = store.segments_from(u64::MAX).ok()?;
     let is_missing = !numbers.contains(&at.segment(segment_bytes));
-    let text = || "the file of the segment is missing".to_owned();
-    is_missing.then(|| corrupt(store, segment_bytes, text(), at))
+    let text = "the file of the segment is missing";
+    is_missing.then(|| corrupt(store, segment_bytes, text.into(), at))
 }
 
-/// Returns how many bytes from the start of `bytes` on, in whole words, cannot hold the begin of a
-/// header that fits into `room` bytes, whatever its seed is.
+/// Returns how many bytes cannot hold the begin of a header, whatever its seed is.
 fn headless_bytes(bytes: &[u8], room: u64) -> usize {
     let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
     let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
@@ -467,7 +437,6 @@ fn headless_bytes(bytes: &[u8], room: u64) -> usize {
     index * size_of::<Word>()
 }
 
-/// Returns how many bytes at the start of `bytes`, which are whole words, are words of zeros.
 fn zero_bytes(bytes: &[u8]) -> usize {
     let (words, _) = bytes.as_chunks::<{ size_of::<Word>() }>();
     let (lines, _) = words.as_chunks::<8>();
@@ -495,13 +464,9 @@ mod tests {
             prop_assert_eq!(zero_bytes(&bytes), expected);
         }
 
-        /// Checks that what a search skips holds no header. The bytes resemble frames of one seed.
         #[test]
         fn what_is_passed_over_holds_no_header(
-            words in prop::collection::vec(
-                prop_oneof![Just(0), 0..1_u64 << 34, any::<u64>()],
-                0..60,
-            ),
+            words in prop::collection::vec(prop_oneof![Just(0), 0..1u64 << 34, any::<u64>()], ..60),
             frame in 0_usize..60,
             payload_bytes in 0_u32..300,
             short in any::<bool>(),

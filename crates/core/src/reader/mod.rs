@@ -1,7 +1,4 @@
 //! Reading: frames and records out of the store, never out of the log buffer.
-//!
-//! A `FrameReader` reads one validated frame at a place. [`Records`] walks over frames, skips
-//! padding and discarded ranges, enters batches, and returns records that borrow its read buffer.
 
 mod epoch_span;
 mod frame_reader;

@@ -15,7 +15,6 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Creates a record whose payload is `data`.
     #[inline]
     pub(crate) fn new(
         lsn: Lsn,
@@ -27,7 +26,6 @@ impl<'a> Record<'a> {
         Record { lsn, next_lsn, tag, is_encoded, data }
     }
 
-    /// Returns the record with `data`, which its codec made of its stored bytes.
     pub(crate) fn decoded(self, data: &'a [u8]) -> Record<'a> {
         Record { data, is_encoded: false, ..self }
     }
@@ -75,7 +73,7 @@ impl fmt::Debug for Record<'_> {
     }
 }
 
-/// A record that owns its bytes, returned by `Wal::get`.
+/// A record that owns its bytes, returned by `Wal::get`. Else as [`Record`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordBuf {
     lsn: Lsn,
@@ -86,31 +84,31 @@ pub struct RecordBuf {
 }
 
 impl RecordBuf {
-    /// Returns the LSN that `append` returned for it.
+    /// As [`Record::lsn`].
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
-    /// Returns where the record ends: reading can continue from here.
+    /// As [`Record::next_lsn`].
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
         self.next_lsn
     }
 
-    /// Returns the appended bytes.
+    /// As [`Record::data`].
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// Returns the tag that was given to `append_tagged`, 0 otherwise.
+    /// As [`Record::tag`].
     #[must_use]
     pub fn tag(&self) -> u16 {
         self.tag
     }
 
-    /// Returns whether [`data`](RecordBuf::data) are stored bytes: see [`Record::is_encoded`].
+    /// As [`Record::is_encoded`].
     #[must_use]
     pub fn is_encoded(&self) -> bool {
         self.is_encoded

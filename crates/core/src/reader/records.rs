@@ -1,4 +1,4 @@
-//! The iterator over records: walks frames, skips padding and discarded ranges, enters batches.
+//! The iterator over records.
 
 use std::any::Any;
 use std::fmt;
@@ -10,13 +10,12 @@ use crate::codec::Decoder;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// An iterator over records in LSN order. Records borrow its buffer, so it has its own `next`.
+/// An iterator over records in LSN order. Records borrow its buffer, so it has its own `next`. It
+/// verifies every record's checksums, and ends after an error.
 ///
 /// The iterator of an open log ends at the end of its range, or where the log ended at the call. It
-/// keeps the log, and the segments from its position on, until it is dropped. The iterator of an
-/// `Inspector` keeps nothing, and ends at the first frame that does not validate.
-///
-/// Each iterator verifies every record's checksums. After an error it is at its end.
+/// keeps the log, and the segments from its position on. That of an `Inspector` keeps nothing, and
+/// ends at the first frame that does not validate.
 ///
 /// ```no_run
 /// # fn show(wal: &palisade_core::Wal) -> palisade_core::Result<()> {
@@ -49,15 +48,13 @@ pub struct Records {
     keep: Option<Box<dyn Pinned>>,
 }
 
-/// Where frames need the fewest checks: below `to` they have the seed `seed`. If the iterator pins
-/// segments, their segment is pinned.
+/// Where frames need the fewest checks: below `to`, with this seed and in the pinned segment.
 #[derive(Clone, Copy, Debug)]
 struct Near {
     seed: EpochSeed,
     to: Lsn,
 }
 
-/// A log whose writer knows nothing of the reader.
 struct Foreign {
     log: Box<dyn Relist>,
     // Where the last frame ended that was read. `None`: no frame was read.
@@ -66,17 +63,15 @@ struct Foreign {
     lists: usize,
 }
 
-/// After so many listings without a frame between them the reader gives up.
+/// After so many listings without a frame the reader gives up.
 const MOST_LISTS: usize = 1000;
 
-/// Lists a log again whose writer may have removed what is being read.
 pub(crate) trait Relist: Send + Sync {
     /// Returns the head and the epochs if the writer has begun an epoch since the last listing, or
-    /// has moved the head above `at`. Else a frame that does not validate at `at` is no sign of it.
+    /// has moved the head above `at`.
     fn list_again(&mut self, at: Lsn) -> Result<Option<(Lsn, Vec<EpochSpan>)>>;
 }
 
-/// Returns the error of a reader that the writer of a foreign log disturbs.
 pub(crate) fn truncated_meanwhile() -> Error {
     let text = "the log's writer truncated the log while it was read";
     Error::new(ErrorKind::Truncated, text).with_advice("read the log again")
@@ -88,28 +83,25 @@ impl Near {
 
 /// Keeps segments from being released while they are read.
 pub(crate) trait Pinned: Any + Send + Sync {
-    /// Refuses a process that was forked from the one that opened the log.
+    /// Refuses a forked child.
     fn check_process(&self) -> Result<()>;
 
-    /// Moves the pin up if `lsn` is in a later segment. Returns the end of the pinned segment. A
-    /// call with an `lsn` below that end changes nothing.
+    /// Moves the pin up to the segment of `lsn`, never down, and returns that segment's end.
     fn advance(&mut self, lsn: Lsn) -> Lsn;
 
-    /// Returns whether the record at `lsn` may have been truncated since the reader began. Costs
-    /// next to nothing if no truncation reached so far down.
+    /// Returns whether the record at `lsn` may have been truncated since the reader began. Fast.
     fn may_be_truncated(&self, lsn: Lsn) -> bool;
 
-    /// Refuses the LSN of a record that was truncated since the reader began.
+    /// Refuses a record that was truncated since the reader began.
     fn check_not_truncated(&self, lsn: Lsn) -> Result<()>;
 
-    /// Hands everything below `lsn` to the operating system. Returns the new *written*, and the
-    /// error of a failed write.
+    /// Writes everything below `lsn`. Returns the new *written*, and the error of a failed write.
     fn write_until(&self, lsn: Lsn) -> (Lsn, Option<Error>);
 }
 
 impl Records {
-    /// Creates an iterator over ascending `spans` from `from` on. A frame begins at `from`, or
-    /// `from` is in no span. Else the iterator finds no frame there.
+    /// Creates an iterator over ascending `spans` from `from` on, where a frame begins or no span
+    /// is.
     pub(crate) fn new(reader: FrameReader, spans: Vec<EpochSpan>, from: Lsn) -> Records {
         Records {
             reader,
@@ -133,14 +125,13 @@ impl Records {
         self
     }
 
-    /// Makes the iterator return the bytes that were appended rather than those that are stored.
     pub(crate) fn decoding(mut self, decoder: Decoder) -> Records {
         self.takes_plain = decoder.takes_plain();
         self.decoder = Some(decoder);
         self
     }
 
-    /// Makes the iterator end before the first record at or above `end`.
+    /// Ends before the first record at or above `end`.
     pub(crate) fn ending_at(mut self, end: Lsn) -> Records {
         self.spans.retain(|span| span.base < end);
         self.spans.iter_mut().for_each(|span| span.end = span.end.min(end));
@@ -148,33 +139,29 @@ impl Records {
         self
     }
 
-    /// Makes the iterator hand to the operating system what lies above `written`, once it gets
-    /// there.
     pub(crate) fn writing_from(mut self, written: Lsn) -> Records {
         self.written = written;
         self
     }
 
-    /// Makes the iterator end without an error where nothing valid follows, unless the writer of
-    /// `log` has removed what followed.
+    /// Ends without an error where nothing valid follows, unless the writer of `log` has removed
+    /// it.
     pub(crate) fn of_foreign(mut self, log: Box<dyn Relist>) -> Records {
         self.foreign = Some(Foreign { log, read_to: None, lists: 0 });
         self
     }
 
-    /// Makes the iterator of a foreign log end with `error`.
     pub(crate) fn ending_with(mut self, error: Error) -> Records {
         self.at_end = Some(error);
         self
     }
 
-    /// Returns whether the iterator has ended by an error or, in a foreign log, at a frame that
-    /// does not validate.
+    /// Returns whether the iterator has ended by an error or, in a foreign log, at an invalid
+    /// frame.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Replaces the spans, so that the iterator continues at its position up to the new end.
     pub(crate) fn extend_to(&mut self, spans: Vec<EpochSpan>) {
         self.reader.limit_to(spans.last().map_or(Lsn::LIMIT, |last| last.end));
         self.spans = spans;
@@ -184,14 +171,12 @@ impl Records {
         self.reader.forget();
     }
 
-    /// Moves back to `lsn`, the end of the last record that the tail returned, or where the tail
-    /// began.
+    /// Moves back to the end of the last record that the tail returned, or to its begin.
     pub(crate) fn resume_from(&mut self, lsn: Lsn) {
         self.at = lsn;
         self.near = Near::NOWHERE;
     }
 
-    /// Ends the iterator with `error`.
     pub(crate) fn end_with(&mut self, error: Error) -> Error {
         self.finish();
         error
@@ -207,14 +192,11 @@ impl Records {
     ///
     /// # Errors
     /// `Corrupt`: a record does not validate; the error names its LSN; run `palisade verify`. Or
-    /// the log's codec cannot decode the record; [`position`](Records::position) is the LSN after
-    /// it.
-    /// `Truncated`: a truncation of the suffix removed the records from here on since the iterator
-    /// was created. `Unsupported`: a newer version wrote a kind of record that this one does not
-    /// know. `Io`, `NoFiles`: the store could not be read. `NoSpace`, `NoFiles` or `Poisoned` after
-    /// the last written record: the log could not write the records that only the log buffer has.
-    /// `Forked`. After an error there are no more records. After `NoSpace` or `NoFiles` continue
-    /// with another iterator from [`position`](Records::position).
+    /// the codec cannot decode the record before [`position`](Records::position). `Truncated`: a
+    /// truncation of the suffix removed the records from here on. `Unsupported`: a newer version
+    /// wrote the record. `Io`, `NoFiles`, `Forked`. `NoSpace`, `NoFiles`, `Poisoned`, after the
+    /// last written record: the log could not write the others. After `NoSpace` or `NoFiles`
+    /// continue with another iterator from the position.
     #[expect(clippy::should_implement_trait, reason = "the record borrows the read buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         match self.advance()? {
@@ -224,7 +206,6 @@ impl Records {
         }
     }
 
-    /// Advances to the next record. An error ends the iterator.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Option<(Lsn, Header)>> {
         if let Some(found) = self.buffered_step() {
@@ -233,8 +214,8 @@ impl Records {
         self.step().inspect_err(|_| self.finish_with_error())
     }
 
-    /// Advances in the common case: to a data frame that is in the reader's buffer, in the same
-    /// segment and epoch as the one before. `None` does not mean that there is no record.
+    /// Advances to a data frame in the reader's buffer, in the segment and epoch of the one before,
+    /// if there is one.
     #[inline]
     fn buffered_step(&mut self) -> Option<(Lsn, Header)> {
         let at = self.at;
@@ -254,7 +235,6 @@ impl Records {
         if at < self.verified_to { Payload::IsVerified } else { Payload::Verify }
     }
 
-    /// Returns the record that `advance` has just found. An error ends the iterator.
     #[inline]
     pub(crate) fn record(&mut self, found: (Lsn, Header)) -> Result<Record<'_>> {
         if self.is_plain(&found) {
@@ -264,7 +244,6 @@ impl Records {
         self.decoded_record(lsn, header.tag, header.is_encoded(), header.payload_bytes)
     }
 
-    /// Returns whether the payload of the frame is a record that needs no look at the codec.
     #[inline]
     fn is_plain(&self, (_, header): &(Lsn, Header)) -> bool {
         self.takes_plain && !header.is_encoded()
@@ -293,7 +272,6 @@ impl Records {
         })
     }
 
-    /// Advances to the next data frame and loads the whole frame into the reader's buffer.
     fn step(&mut self) -> Result<Option<(Lsn, Header)>> {
         self.keep.as_ref().map_or(Ok(()), |keep| keep.check_process())?;
         while !self.is_finished {
@@ -332,11 +310,9 @@ impl Records {
         Ok(None)
     }
 
-    /// Lists a foreign log again if its writer may have removed the frame at the position. Returns
-    /// false if it has not: the log ends there.
-    ///
-    /// The iterator goes on if all that it has read is still in the log, so that what it returns is
-    /// a state of the log. LSNs are used once, so the end of the last frame shows this.
+    /// Lists a foreign log again. Returns false if it ends here: its writer has not removed the
+    /// frame at the position. Goes on only if all that was read is still in the log, which the end
+    /// of the last frame shows, because LSNs are used once.
     fn list_again(&mut self, span: EpochSpan) -> Result<bool> {
         self.note_read_to(span);
         let Some(foreign) = &mut self.foreign else { return Ok(false) };
@@ -354,8 +330,7 @@ impl Records {
         Ok(true)
     }
 
-    /// Hands the rest of what the iterator returns to the operating system. Returns false if the
-    /// iterator has come to its end because that failed.
+    /// Writes the rest. Returns false if that failed and the iterator is at its end.
     fn write_rest(&mut self) -> bool {
         let Some(keep) = &self.keep else { return true };
         let end = self.spans.last().map_or(self.at, |last| last.end);
@@ -374,7 +349,6 @@ impl Records {
         }
     }
 
-    /// Returns the span that holds the position, after skipping what lies between spans.
     fn current_span(&mut self) -> Option<EpochSpan> {
         loop {
             let span = *self.spans.get(self.span)?;
@@ -387,8 +361,6 @@ impl Records {
         }
     }
 
-    /// Notes how far the iterator has read in `span`, of which it has come to the end:
-    /// `buffered_step` notes nothing.
     fn note_read_to(&mut self, span: EpochSpan) {
         if self.at > span.base
             && let Some(read_to) =
@@ -425,14 +397,13 @@ impl Records {
     }
 }
 
-/// Returns the payload of the frame at `lsn`, which is in the reader's buffer.
 #[inline]
 fn payload(reader: &FrameReader, lsn: Lsn, payload_bytes: u32) -> &[u8] {
     let data_at = lsn.plus(HEADER_BYTES as u64);
     reader.slice(data_at..data_at.plus(u64::from(payload_bytes)))
 }
 
-/// The records of a [`Records`], each with bytes of its own: an ordinary [`Iterator`].
+/// An ordinary [`Iterator`] over the records of a [`Records`], each with bytes of its own.
 #[derive(Debug)]
 pub struct OwnedRecords {
     records: Records,
@@ -442,7 +413,6 @@ pub struct OwnedRecords {
 impl Iterator for OwnedRecords {
     type Item = Result<RecordBuf>;
 
-    /// Returns the next record. After an error there is none.
     fn next(&mut self) -> Option<Result<RecordBuf>> {
         if self.has_failed {
             return None;
@@ -455,7 +425,7 @@ impl Iterator for OwnedRecords {
 
 impl std::iter::FusedIterator for OwnedRecords {}
 
-/// Copies each record out of the read buffer. [`Records::next`] does not.
+/// Copies each record out of the read buffer.
 impl IntoIterator for Records {
     type Item = Result<RecordBuf>;
     type IntoIter = OwnedRecords;

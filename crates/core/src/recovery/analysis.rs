@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use palisade_store::{OldBuffer, ReadStore, State};
 
-use super::decision::EndCause;
+use super::RecoveryReport;
 use super::layout::{Layout, reader_of};
 use super::listing::{Listing, UNREADABLE, corrupt};
-use super::old_buffer::OldLogBuffer;
-use super::report::RecoveryReport;
+use super::scan::EndCause;
+use super::scan::OldLogBuffer;
 use super::scan::{Scan, Scanner};
 use super::verify::{self, Checked, Effort};
 use crate::buffer::BLOCK_BYTES;
@@ -168,7 +168,7 @@ fn check_up_to(
         threads: options.verify_threads,
         ends_at_first: false,
     };
-    let checked = verify::check(store, layout, to, effort)?;
+    let checked = verify::check(store, &layout.state, &layout.spans, to, effort, &mut |_| {})?;
     let Some(bad) = checked.bad.first() else { return Ok(checked) };
     if let Some((_, error)) = checked.unreadable.first() {
         return Err(error.clone().with_advice(UNREADABLE));

@@ -12,7 +12,7 @@ use palisade_store::{BadHeader, Predecessor, ReadStore, Segment, SegmentHeader, 
 use super::Scanner;
 use super::discarded::LOOKS;
 use super::layout::Layout;
-use super::old_buffer::OldLogBuffer;
+use super::scan::OldLogBuffer;
 use super::verify::{self, BadPlace, Effort};
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN};
 use crate::inspect::{Inspector, Outcome, Salvage};
@@ -293,7 +293,7 @@ fn work_on(store: Forged) -> [u64; 3] {
         let _ = scanner.run();
         let effort = Effort { read_ahead_bytes: bytes, threads: 1, ends_at_first: false };
         let end = layout.newest().unwrap().base;
-        verify::check(&as_reader, &layout, end, effort).unwrap();
+        verify::check(&as_reader, &layout.state, &layout.spans, end, effort, &mut |_| {}).unwrap();
     }
     Salvage::new(&as_reader, None, READ_AHEAD_BYTES).unwrap().count(|_| {}).unwrap();
     steps(&store)

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use palisade_store::{BadHeader, Predecessor, ReadStore, SegmentHeader, State};
 
-use super::listing::{Listing, corrupt, first_stray, spans_of, valid};
+use super::epoch_chain::{newest_epoch, spans_of};
+use super::listing::{Listing, corrupt, first_stray, highest_end};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::{Error, Lsn, Result};
 
@@ -51,15 +52,13 @@ impl Layout {
 
     /// Computes the layout of the segments that were found in `store`.
     pub(super) fn of(listing: Listing, store: &dyn ReadStore) -> Result<Layout> {
-        let discarded = listing.discarded_ranges();
+        let (discarded, largest_epoch) = (listing.discarded_ranges(), newest_epoch(&listing));
         let Listing { state, segments: found } = listing;
         let segment_bytes = state.segment_bytes;
         let first_stray = first_stray(&state, &found);
         let (found, strays) = found.split_at(first_stray);
-        let highest_end =
-            found.last().map_or(Lsn::ZERO, |last| Lsn::new((last.number + 1) * segment_bytes));
+        let highest_end = highest_end(found, segment_bytes);
         let strays = strays.iter().map(|stray| stray.number).collect();
-        let largest_epoch = valid(found).map(|header| header.epoch).fold(state.epoch, u64::max);
         let mut layout = Layout {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),

@@ -19,9 +19,9 @@ use palisade_store::{
 };
 
 use super::discarded::DiscardedRanges;
+use super::epoch_chain::has_list;
 use crate::frame::EpochSeed;
-use crate::reader::EpochSpan;
-use crate::{Error, ErrorKind, Lsn, Result, Uuid};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The advice of an open or a tool that refuses a damaged log.
 pub(super) const REFUSED: &str = "nothing was changed; `palisade verify --deep` names what is \
@@ -97,25 +97,6 @@ impl Listing {
         DiscardedRanges::of(valid(&self.segments))
     }
 
-    /// Returns the epochs that headers name, ascending. The newest has no end. An epoch ends where
-    /// the header of the next epoch names its end. If that header names another predecessor, the
-    /// epoch ends at the base of the next one, so that a reader does not skip what is missing
-    /// between them.
-    ///
-    /// # Errors
-    /// `Corrupt` if an epoch is above a later one.
-    pub(crate) fn epochs(&self, place: &str) -> Result<Vec<EpochSpan>> {
-        let State { uuid, segment_bytes, .. } = self.state;
-        let discarded = self.discarded_ranges();
-        let is_discarded =
-            |header: &SegmentHeader| discarded.cover(header.base, header.base.plus(segment_bytes));
-        let headers = valid(&self.segments).filter(|header| !is_discarded(header));
-        spans_of(headers, uuid, place, |last, header| {
-            let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
-            Ok(follows.map_or(header.base, |before| before.end))
-        })
-    }
-
     /// Returns the seeds to try for each segment. For a damaged header these are the seeds of the
     /// nearest segments on either side and the running epoch's.
     pub(crate) fn seeds(&self) -> Vec<Vec<EpochSeed>> {
@@ -151,56 +132,9 @@ impl Listing {
     }
 }
 
-/// Returns the epochs of `headers`, ascending. The newest has no end. `end_of` returns the end of
-/// an epoch, from its first header and that of the next one.
-///
-/// # Errors
-/// `Corrupt` if an epoch is above a later one. The error that `end_of` returns.
-pub(super) fn spans_of<'a>(
-    headers: impl Iterator<Item = &'a SegmentHeader>,
-    uuid: Uuid,
-    place: &str,
-    end_of: impl Fn(&SegmentHeader, &SegmentHeader) -> Result<Lsn>,
-) -> Result<Vec<EpochSpan>> {
-    let mut spans: Vec<EpochSpan> = Vec::new();
-    let mut first = None;
-    for header in headers {
-        if let (Some(last), Some(first)) = (spans.last_mut(), first) {
-            if header.epoch < last.epoch {
-                let text = format!("epoch {} follows a later one", header.epoch);
-                return Err(corrupt(text, place).at_segment(header.number));
-            }
-            if header.epoch == last.epoch {
-                continue;
-            }
-            last.end = end_of(first, header)?;
-        }
-        spans.push(EpochSpan::open_ended(uuid, header.epoch, header.salt, header.base));
-        first = Some(header);
-    }
-    Ok(spans)
-}
-
 /// Returns the headers that validate.
 pub(crate) fn valid(segments: &[Segment]) -> impl Iterator<Item = &SegmentHeader> {
     segments.iter().filter_map(|segment| segment.header.as_ref().ok())
-}
-
-/// Returns whether the log was closed with a list of epochs that fits this state.
-pub(crate) fn has_list(state: &State) -> bool {
-    let Some(running) = state.epochs.last() else { return false };
-    let is_running = running.number == state.epoch
-        && running.salt == state.epoch_salt
-        && running.base == state.epoch_base
-        && running.end == state.clean_end;
-    let is_whole = state.epochs.iter().all(|epoch| {
-        epoch.base.as_u64().is_multiple_of(state.segment_bytes) && epoch.base <= epoch.end
-    });
-    let ascends = state
-        .epochs
-        .windows(2)
-        .all(|pair| pair[0].number < pair[1].number && pair[0].end <= pair[1].base);
-    state.clean && is_running && is_whole && ascends
 }
 
 /// Returns segment `number` with a header that follows from the list, or `None` if the segment is
@@ -242,6 +176,12 @@ pub(crate) fn first_stray(state: &State, found: &[Segment]) -> usize {
         reach < Lsn::new(segment.number * segment_bytes)
     });
     stray.unwrap_or(found.len())
+}
+
+/// Returns the end of the highest-numbered segment.
+pub(crate) fn highest_end(segments: &[Segment], segment_bytes: u64) -> Lsn {
+    let behind = segments.last().map_or(0, |last| last.number + 1);
+    Lsn::new(behind.saturating_mul(segment_bytes))
 }
 
 /// Refuses a state whose numbers no log can have, even though its checksum holds.

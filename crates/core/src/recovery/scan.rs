@@ -1,16 +1,17 @@
 //! The scan of the newest epoch: finds where the log ends.
+//!
+//! A frame that never reached the segments may be in the log buffer of the process run before.
 
 use std::sync::Arc;
 
-use palisade_store::ReadStore;
+use palisade_store::{ReadStore, Segment, State};
 
-use super::decision::{EndCause, decide};
 use super::layout::{Layout, floor_of_segments, reader_of};
 use super::listing::corrupt;
-use super::old_buffer::OldLogBuffer;
-use crate::frame::{ALIGN_BYTES, Header};
+use crate::frame::in_memory;
+use crate::frame::{ALIGN_BYTES, EpochSeed, Header};
 use crate::reader::{EpochSpan, FrameReader};
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The result of a scan: where the newest epoch ends, and what the scan found on the way.
 #[derive(Debug, Default)]
@@ -236,5 +237,139 @@ fn reason(cause: EndCause, end: Lsn, followers: u64) -> Option<String> {
             Some(format!("no valid record at LSN {end}, {followers} valid ones above it"))
         }
         EndCause::CleanClose | EndCause::NothingFollows | EndCause::Damage => None,
+    }
+}
+
+/// Why the log ends where it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndCause {
+    /// The log was closed there.
+    CleanClose,
+    /// No header validates there, and no record validates above.
+    #[default]
+    NothingFollows,
+    /// A record begins there whose header validates and whose payload does not.
+    TornRecord,
+    /// No header validates there, but valid records follow above. A crash kept later bytes and lost
+    /// earlier ones.
+    Gap,
+    /// The log is damaged there. Only a [`Verdict`](crate::inspect::Verdict) has this cause; an
+    /// open is refused instead.
+    Damage,
+}
+
+/// Returns why the log ends at the first place without a whole frame. Returns `None` if the place
+/// is below the floor: acknowledged data is damaged, and nothing may be changed.
+///
+/// `has_broken_frame`: a header validates at the place, and its payload does not.
+/// `has_followers`: there are whole frames of the same epoch above the place.
+pub(crate) fn decide(
+    is_below_floor: bool,
+    has_broken_frame: bool,
+    has_followers: bool,
+) -> Option<EndCause> {
+    match (is_below_floor, has_broken_frame, has_followers) {
+        (true, _, _) => None,
+        (false, true, _) => Some(EndCause::TornRecord),
+        (false, false, true) => Some(EndCause::Gap),
+        (false, false, false) => Some(EndCause::NothingFollows),
+    }
+}
+
+/// The old log buffer of the newest epoch, a ring. A reader of frames reads it as it reads
+/// segments.
+#[derive(Debug)]
+pub(crate) struct OldLogBuffer {
+    pub(super) reader: FrameReader,
+    pub(super) ring_bytes: u64,
+    pub(super) segment_bytes: u64,
+    /// The durable watermark of the process run that left the buffer.
+    pub(super) durable: Lsn,
+    /// Everything below this LSN was written to the segments. The hole of a killed thread is above.
+    pub(super) written: Lsn,
+}
+
+/// The bytes of the ring, as a store of which only `read` is called.
+#[derive(Debug)]
+struct Ring(Vec<u8>);
+
+impl ReadStore for Ring {
+    fn state(&self) -> Result<State> {
+        Err(Error::bare(ErrorKind::NotFound))
+    }
+
+    fn segments(&self) -> Result<Vec<Segment>> {
+        Ok(Vec::new())
+    }
+
+    fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
+        let Some(from) = at.as_u64().checked_rem(self.0.len() as u64) else { return Ok(0) };
+        let bytes = &self.0[in_memory(from)..];
+        let len = bytes.len().min(into.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn place(&self) -> String {
+        "the log buffer".into()
+    }
+}
+
+impl OldLogBuffer {
+    pub(super) fn new(
+        ring: Vec<u8>,
+        (durable, written): (Lsn, Lsn),
+        segment_bytes: u64,
+        read_ahead_bytes: usize,
+    ) -> OldLogBuffer {
+        let ring_bytes = ring.len() as u64;
+        let reader = FrameReader::new(Arc::new(Ring(ring)), segment_bytes, read_ahead_bytes);
+        OldLogBuffer { reader, ring_bytes, segment_bytes, durable, written }
+    }
+
+    /// Returns the header of a whole frame at `at`, if the ring still holds one.
+    pub(super) fn whole_frame(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Header>> {
+        let found = self.reader.frame(at, seed)?;
+        Ok(found.filter(|header| header.frame_bytes <= self.ring_bytes))
+    }
+
+    /// Returns where the first whole frame above `at` begins that is not a member of a batch.
+    ///
+    /// The search ends one ring length above `at`, because the ring holds no frame above that.
+    pub(super) fn find_after(&mut self, at: Lsn, seed: EpochSeed) -> Result<Option<Lsn>> {
+        let end = at.plus(self.ring_bytes);
+        let mut from = at.plus(ALIGN_BYTES);
+        while from < end {
+            let segment_end = from.segment_start(self.segment_bytes).plus(self.segment_bytes);
+            from = match self.reader.find(from, segment_end.min(end), &[seed])? {
+                Some((found, header)) if header.frame_bytes <= self.ring_bytes => {
+                    return Ok(Some(found));
+                }
+                Some((found, header)) => found.plus(header.frame_bytes),
+                None => segment_end,
+            };
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks also that the end has the cause of the bad place.
+    #[test]
+    fn a_bad_place_is_refused_below_the_floor_and_is_the_end_above() {
+        for (has_broken_frame, has_followers, cause) in [
+            (true, true, EndCause::TornRecord),
+            (true, false, EndCause::TornRecord),
+            (false, true, EndCause::Gap),
+            (false, false, EndCause::NothingFollows),
+        ] {
+            let case = format!("broken frame: {has_broken_frame}, followers: {has_followers}");
+            assert_eq!(decide(false, has_broken_frame, has_followers), Some(cause), "{case}");
+            assert_eq!(decide(true, has_broken_frame, has_followers), None, "{case}");
+        }
     }
 }

@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use palisade_store::{ReadStore, SegmentHeader};
+use palisade_store::{ReadStore, State};
 
-use super::layout::Layout;
-use crate::frame::EpochSeed;
-use crate::reader::FrameReader;
+use crate::frame::{EpochSeed, Header};
+use crate::reader::{EpochSpan, FrameReader};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// A place at which no valid frame begins, though one must.
@@ -32,6 +31,8 @@ pub(crate) struct Checked {
     pub(crate) bad: Vec<BadPlace>,
     /// Of those, the places that cannot be read, ascending, each with its error.
     pub(crate) unreadable: Vec<(Lsn, Error)>,
+    /// Whether a whole frame begins at the last bad place that was found, and ends too high.
+    pub(crate) is_too_long: bool,
 }
 
 /// How segments are read.
@@ -44,7 +45,7 @@ pub(crate) struct Effort {
     pub(crate) ends_at_first: bool,
 }
 
-/// The frames of one segment.
+/// The frames of one segment that belong to one epoch.
 #[derive(Clone, Copy, Debug)]
 struct SegmentCheck {
     segment: u64,
@@ -53,29 +54,38 @@ struct SegmentCheck {
     seed: EpochSeed,
 }
 
-/// Checks every frame from the head on: all of the older epochs, and the newest up to `to`. The
-/// layout has checked that the segments exist.
+/// Checks every frame of `spans` from the head on, up to `to`. A segment that is missing, or whose
+/// file ends before, has its first bad place there.
+///
+/// One thread checks in the order of the log, and calls `on_progress` with the end of each frame.
 pub(crate) fn check(
     store: &Arc<dyn ReadStore>,
-    layout: &Layout,
+    state: &State,
+    spans: &[EpochSpan],
     to: Lsn,
     effort: Effort,
+    on_progress: &mut dyn FnMut(Lsn),
 ) -> Result<Checked> {
-    let jobs = jobs(layout, to);
-    let segment_bytes = layout.state.segment_bytes;
+    let jobs = jobs(state, spans, to);
     let wanted = if effort.threads == 0 { palisade_store::sync::cores() } else { effort.threads };
-    let workers = wanted.min(jobs.len()).max(1);
-    let parts = palisade_store::sync::in_parallel(workers, |worker| {
-        let mut reader =
-            FrameReader::new(Arc::clone(store), segment_bytes, effort.read_ahead_bytes);
+    let work = |jobs: &mut dyn Iterator<Item = SegmentCheck>, note: &mut dyn FnMut(Lsn)| {
+        let (store, segment_bytes) = (Arc::clone(store), state.segment_bytes);
+        let mut reader = FrameReader::new(store, segment_bytes, effort.read_ahead_bytes);
         let mut part = Checked::default();
-        for job in jobs.iter().skip(worker).step_by(workers) {
-            check_one(&mut reader, job, &mut part)?;
+        for job in jobs {
+            check_one(&mut reader, &job, &mut part, note)?;
             if effort.ends_at_first && !part.bad.is_empty() {
                 break;
             }
         }
         Ok::<Checked, Error>(part)
+    };
+    if wanted == 1 {
+        return work(&mut jobs.clone(), on_progress);
+    }
+    let workers = jobs.clone().take(wanted).count().max(1);
+    let parts = palisade_store::sync::in_parallel(workers, |worker| {
+        work(&mut jobs.clone().skip(worker).step_by(workers), &mut |_| {})
     });
     let mut all = Checked::default();
     for part in parts {
@@ -90,23 +100,31 @@ pub(crate) fn check(
     Ok(all)
 }
 
-fn jobs(layout: &Layout, to: Lsn) -> Vec<SegmentCheck> {
-    let (segment_bytes, head) = (layout.state.segment_bytes, layout.state.head);
-    let mut spans = layout.spans.clone();
-    if let Some(newest) = spans.last_mut() {
-        newest.end = to;
-    }
-    let job = |header: &SegmentHeader| {
-        let index = spans.binary_search_by_key(&header.epoch, |span| span.epoch).ok()?;
-        let span = spans[index];
-        let from = header.base.max(span.base).max(head);
-        let to = header.base.plus(segment_bytes).min(span.end);
-        (from < to).then_some(SegmentCheck { segment: header.number, from, to, seed: span.seed })
-    };
-    layout.segments.values().filter_map(job).collect()
+/// Returns the checks of all segments, in the order of the log. Nothing is listed: the epoch that
+/// has no end reaches to the last LSN.
+fn jobs<'a>(
+    state: &State,
+    spans: &'a [EpochSpan],
+    to: Lsn,
+) -> impl Iterator<Item = SegmentCheck> + Clone + Sync + 'a {
+    let State { segment_bytes, head, .. } = *state;
+    spans.iter().flat_map(move |span| {
+        let (from, to) = (span.base.max(head), span.end.min(to));
+        let segments = from.segment(segment_bytes)..to.as_u64().div_ceil(segment_bytes);
+        segments.map(move |segment| {
+            let base = Lsn::new(segment * segment_bytes);
+            let (from, to) = (from.max(base), to.min(base.plus(segment_bytes)));
+            SegmentCheck { segment, from, to, seed: span.seed }
+        })
+    })
 }
 
-fn check_one(reader: &mut FrameReader, job: &SegmentCheck, checked: &mut Checked) -> Result<()> {
+fn check_one(
+    reader: &mut FrameReader,
+    job: &SegmentCheck,
+    checked: &mut Checked,
+    note: &mut dyn FnMut(Lsn),
+) -> Result<()> {
     let mut at = job.from;
     while at < job.to {
         let header = match reader.frame(at, job.seed) {
@@ -117,13 +135,16 @@ fn check_one(reader: &mut FrameReader, job: &SegmentCheck, checked: &mut Checked
             }
             header => header?,
         };
-        let Some(header) = header.filter(|header| at.plus(header.frame_bytes) <= job.to) else {
+        let fits = |header: &Header| at.plus(header.frame_bytes) <= job.to;
+        checked.is_too_long = header.as_ref().is_some_and(|header| !fits(header));
+        let Some(header) = header.filter(fits) else {
             checked.bad.push(BadPlace { lsn: at, segment: job.segment });
             break;
         };
         header.check_known(at)?;
         checked.records += reader.records_in(at, &header, job.seed)?;
         at = at.plus(header.frame_bytes);
+        note(at);
     }
     checked.bytes += at.bytes_since(job.from);
     Ok(())

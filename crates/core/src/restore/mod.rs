@@ -1,11 +1,5 @@
-//! The restore of a log from an archive, from what is left of the log's folder, or from both: their
-//! records, copied into a new log.
-//!
-//! 1. [`Sources`] joins archive and folder: each segment is that of the archive, or else that of
-//!    the folder. Both are of one log, and of one sequence of records. If the archived segment is
-//!    not whole and that of the folder goes further, the restore reads the latter.
-//! 2. The core plans the copy of the joined log, as for a repair, and checks every frame.
-//! 3. [`copy`](crate::copy) writes it.
+//! The restore of a log from an archive, from what is left of the log's folder, or from both.
+//! [`Sources`] joins them, and [`copy`](crate::copy) plans and writes the copy.
 
 mod sources;
 
@@ -18,11 +12,13 @@ use palisade_store::disk::{Disk, OsDisk, guarded};
 use self::sources::Sources;
 use crate::copy::progress::CopyProgress;
 use crate::copy::{self, check_apart};
-use crate::copy::{CopyPlan, CopyReport, check_epochs};
+use crate::copy::{CopyPlan, CopyReport};
+use crate::recovery::epoch_chain::EpochChain;
+use crate::recovery::listing::Listing;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// What a log is restored from: the folder of an [`Archive`](crate::Archive), the folder of the
-/// log, or both. The log's folder can be a backup, or what a crash has left of the log.
+/// What a log is restored from: an [`Archive`](crate::Archive), a log's folder, a backup, or an
+/// archive and one of these.
 ///
 /// ```
 /// use palisade::{Lsn, RestoreFrom};
@@ -41,41 +37,36 @@ pub struct RestoreFrom {
 }
 
 impl RestoreFrom {
-    /// Restores from the archive in the folder `path`, from its first segment on.
+    /// Restores from the archive in the folder `path`.
     #[must_use]
     pub fn archive(path: impl AsRef<Path>) -> RestoreFrom {
         let archive = Some(path.as_ref().to_path_buf());
         RestoreFrom { archive, log: None, above: Lsn::ZERO }
     }
 
-    /// Restores from the log in the folder `path`, from its head on.
+    /// Restores from the log in the folder `path`.
     #[must_use]
     pub fn log(path: impl AsRef<Path>) -> RestoreFrom {
         let log = Some(path.as_ref().to_path_buf());
         RestoreFrom { archive: None, log, above: Lsn::ZERO }
     }
 
-    /// Restores what the archive lacks from the log in the folder `path`, which may have lost its
-    /// meta file.
+    /// Restores what the archive lacks from the log in the folder `path`, also without its `meta`.
     #[must_use]
     pub fn with_log(self, path: impl AsRef<Path>) -> RestoreFrom {
         RestoreFrom { log: Some(path.as_ref().to_path_buf()), ..self }
     }
 
-    /// Lets appends to the restored log begin above `lsn`. An engine whose pages have LSNs names
-    /// the greatest of them: the lost part of the log may have returned LSNs that no source names.
+    /// Lets appends begin above `lsn`: the greatest one that the engine's pages have, because no
+    /// source names the LSNs of the lost part.
     #[must_use]
     pub fn above(self, lsn: Lsn) -> RestoreFrom {
         RestoreFrom { above: lsn, ..self }
     }
 }
 
-/// The restore of a log: reads an archive, what is left of the log, or both, and copies the records
-/// into a new log. The sources are never changed.
-///
-/// The restored log has the records with their LSNs, so an engine whose pages have LSNs replays it
-/// as it would replay the original. It has the original's identity, too, because the checksum of
-/// each frame begins with it.
+/// Copies the records of an archive, of what is left of a log, or of both, into a new log with the
+/// records' LSNs and the original's identity. The sources are never changed.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -107,27 +98,19 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Reads the sources and checks every frame below `to`, the first LSN that is not restored: the
-    /// LSN of a record, or the end of one. Without `to`, restores all records. `on_progress` is
-    /// called after each few MiB.
+    /// Reads the sources and checks every frame below `to`, the first LSN that is not restored:
+    /// that of a record, or the end of one. Without `to`, restores all. Calls `on_progress` after
+    /// each few MiB. While the plan exists, an open of the log returns `Locked`.
     ///
-    /// Changes nothing. While the plan exists, an open of the log returns `Locked`. Reads no log
-    /// buffer: to keep the records that only the buffer of a killed process holds, open and close
-    /// the log first.
+    /// To keep what only the log buffer of a killed process has, open and close the log first.
     ///
     /// # Errors
-    /// - `Mismatch`: archive and log are of two logs; or one went on without the other, so their
-    ///   records are two sequences.
-    /// - `Corrupt`: a frame, or a header that is needed, is damaged; or a segment is missing, in
-    ///   the archive or between it and the log. The error names the LSN and the segment. A restore
-    ///   up to that LSN is possible, unless the error says that an epoch's end is not known.
-    /// - `OutOfRange`: `to` is above the end; the error's [`lsn`](Error::lsn) is the end.
-    ///   `NotARecord`: no record begins at `to`, or it is in a batch. `Truncated`: `to` is below
-    ///   the first record.
-    /// - `Locked`: a process has the log open for writing: call `Wal::backup_to` there.
-    /// - `InvalidArgument`: the archive's folder is a log's.
-    /// - `NotFound`, `Foreign`, `Unsupported`, `PermissionDenied`, `Io`: there is no archive or log
-    ///   that can be read.
+    /// `Mismatch`: the sources are of two logs, or of two sequences of records. `Corrupt`: a
+    /// restore up to the error's LSN is possible, unless the error says that an epoch's end is not
+    /// known. `OutOfRange`: `to` is above the end, the error's [`lsn`](Error::lsn). `NotARecord`:
+    /// also within a batch. `Truncated`. `Locked`: call `Wal::backup_to` in the process that has
+    /// the log open. `InvalidArgument`: the archive's folder is a log's. `NotFound`, `Foreign`,
+    /// `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`.
     pub fn plan(
         from: RestoreFrom,
         to: Option<Lsn>,
@@ -136,7 +119,7 @@ impl Restore {
         Restore::plan_on(Arc::new(OsDisk), from, to, on_progress)
     }
 
-    /// Plans a restore from folders of a disk, as [`plan`](Restore::plan) does.
+    /// Plans as [`plan`](Restore::plan) does, on another disk.
     ///
     /// # Errors
     /// As [`plan`](Restore::plan).
@@ -152,8 +135,10 @@ impl Restore {
         let mut sources = Arc::new(Sources::open(&disk, &from)?);
         let to = to.map_or_else(|| sources.end(), Ok)?;
         if from.archive.is_some() {
-            let checked = check_epochs(sources.as_ref());
-            checked.map_err(|error| sources.name_break(error).with_advice(EPOCH_UNKNOWN))?;
+            let chain = EpochChain::of(&Listing::read(sources.as_ref())?);
+            chain
+                .check(&sources.place())
+                .map_err(|error| sources.name_break(error).with_advice(EPOCH_UNKNOWN))?;
         }
         let plan = plan_copy(&mut sources, |sources| {
             let store = Arc::clone(sources) as Arc<dyn ReadStore>;
@@ -168,9 +153,7 @@ impl Restore {
         self.plan.report()
     }
 
-    /// Returns the files that have a segment's name, and that the restore does not read: they are
-    /// of another log or another segment, out of reach of the log, or not whole where the log's
-    /// folder has the segment.
+    /// Returns the files with a segment's name that the restore does not read.
     #[must_use]
     pub fn strays(&self) -> &[PathBuf] {
         self.sources.strays()
@@ -180,14 +163,14 @@ impl Restore {
     /// permissions 0600.
     ///
     /// # Durability
-    /// The restored log survives power loss when this returns. A restore that ends before leaves a
-    /// folder that no open takes for a log: it is empty, or an open returns `Foreign`.
+    /// The copy survives power loss when this returns. A call that ends before leaves a folder that
+    /// is empty, or that an open refuses with `Foreign`.
     ///
     /// # Errors
-    /// `InvalidArgument`: `into` is not empty, or is in the folder of a source. `Foreign`: it is no
-    /// folder. `NotFound`: there is no folder to make it in, or its path led to another folder
-    /// before the copy was complete. `Locked`: the log, which has no lock file, was written to
-    /// meanwhile. `NoSpace`, `PermissionDenied`, `Io`. After an error what was written is removed.
+    /// What was written is removed. `InvalidArgument`: `into` is not empty, or in the folder of a
+    /// source. `Foreign`: it is no folder. `NotFound`: its parent is missing, or its path led
+    /// elsewhere before the end. `Locked`: a source without a lock file was written to meanwhile.
+    /// `NoSpace`, `NoFiles`, `PermissionDenied`, `Io`.
     pub fn write(
         self,
         into: impl AsRef<Path>,
@@ -200,7 +183,7 @@ impl Restore {
         copy::write_copy(&self.plan, into, &|| self.sources.look_again(), on_progress)
     }
 
-    /// Writes the restored log as [`write`](Restore::write) does, into a folder of another disk.
+    /// Writes as [`write`](Restore::write) does, to another disk.
     ///
     /// # Errors
     /// As [`write`](Restore::write).
@@ -215,8 +198,8 @@ impl Restore {
     }
 }
 
-/// Calls `plan` with the sources. Where it finds no whole frame, reads the segment from the other
-/// source as long as that leads further: the archived file may be a copy of a segment in use.
+/// Where `plan` finds no whole frame, reads the segment from the other source as long as that leads
+/// further: an archived file may be a copy of a segment in use.
 fn plan_copy(
     sources: &mut Arc<Sources>,
     mut plan: impl FnMut(&Arc<Sources>) -> Result<CopyPlan>,
@@ -249,7 +232,6 @@ const EPOCH_UNKNOWN: &str = "nothing tells where the records before that LSN end
      missing segments back, or move the segments on one side of the break away from a copy of the \
      archive, and restore the rest";
 
-/// Returns the error of a source that is not whole.
 fn broken(text: String, at: Lsn, segment: u64) -> Error {
     Error::new(ErrorKind::Corrupt, text).at_segment(segment).at_lsn(at)
 }

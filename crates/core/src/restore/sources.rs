@@ -11,8 +11,9 @@ use palisade_store::{FileReader, MAX_BUFFER_BYTES, ReadStore, Segment, State};
 use super::{RestoreFrom, broken};
 use crate::ArchiveReader;
 use crate::archive::Contents;
-use crate::copy::{GivenOut, stray_from};
+use crate::copy::GivenOut;
 use crate::inspect::{Inspector, Outcome};
+use crate::recovery::listing::first_stray;
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
 const IS_IT_A_SEGMENT: &str = "get the segment from another copy, or, if the file is none, move it \
@@ -22,7 +23,8 @@ const IN_BOTH: &str = "the log's folder has this segment, too, and goes no furth
      archived file is a copy of a segment that was in use, move it away; or restore up to this LSN \
      only";
 
-/// An archive and the folder of its log, or one of them, as one log.
+/// An archive and the folder of its log, or one of them, as one log. Each segment is that of the
+/// archive, or else that of the folder.
 #[derive(Debug)]
 pub(super) struct Sources {
     archive: Option<ArchiveReader>,
@@ -30,21 +32,18 @@ pub(super) struct Sources {
     paths: Vec<PathBuf>,
     state: State,
     segments: BTreeMap<u64, (SegmentOrigin, Segment)>,
-    /// Those that the other source has, too, in the same epoch.
     others: BTreeMap<u64, (SegmentOrigin, Segment)>,
     strays: Vec<PathBuf>,
 }
 
-/// The folder of a log.
 #[derive(Debug)]
 struct LogFolder {
     reader: FileReader,
     state: State,
     noted: Lsn,
-    /// The log's lock, if it has a lock file.
     lock: Option<Box<dyn DiskFile>>,
-    /// Segments of the last epoch of a copy that has no records in it, if the archive goes on with
-    /// the epoch before: where that one ended in the copy.
+    /// Where the epoch before ended in a copy whose last epoch has no records, if the archive
+    /// continues it.
     dropped: Option<Lsn>,
 }
 
@@ -55,7 +54,7 @@ enum SegmentOrigin {
 }
 
 impl Sources {
-    /// Reads the states and headers of the sources. Takes the lock of the log's folder, shared.
+    /// Takes the lock of the log's folder, shared.
     pub(super) fn open(disk: &Arc<dyn Disk>, from: &RestoreFrom) -> Result<Sources> {
         let log = from.log.as_deref().map(|path| open_log(disk, path)).transpose()?;
         let uuid = log.as_ref().map(|log| log.state.uuid);
@@ -73,7 +72,6 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Decides for each segment where it is read from.
     fn join(&mut self) -> Result<()> {
         let mut of_log = match &self.log {
             Some(log) => log.reader.segments()?,
@@ -107,8 +105,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Adds a segment of the log's folder, if the archive does not have it. An archived segment is
-    /// complete; the log's may have been copied before it was.
+    /// Prefers the archived segment, which is complete; the log's may have been copied before it
+    /// was.
     fn add_of_log(&mut self, segment: Segment) -> Result<()> {
         let number = segment.number;
         let archived = self.segments.get(&number).map(|(_, archived)| &archived.header);
@@ -149,10 +147,10 @@ impl Sources {
         true
     }
 
-    /// Removes the files that are out of reach of the log, as an open does.
+    /// Removes what is out of reach, as an open does.
     fn drop_strays(&mut self) {
         let found: Vec<Segment> = self.segments.values().map(|(_, found)| found.clone()).collect();
-        for stray in &found[stray_from(&self.state, &found)..] {
+        for stray in &found[first_stray(&self.state, &found)..] {
             if let Some((origin, _)) = self.segments.remove(&stray.number) {
                 self.strays.push(self.file_of(origin, stray.number));
             }
@@ -166,7 +164,6 @@ impl Sources {
         error.at_segment(number).with_advice("restore from one of them")
     }
 
-    /// Returns what the lost log may have given out.
     pub(super) fn given_out(&self, above: Lsn) -> GivenOut {
         let Some(log) = &self.log else { return GivenOut { lsn: above, epoch: 0 } };
         let State { checkpoint, clean_end, epoch_base, epoch, segment_bytes, .. } = log.state;
@@ -174,7 +171,6 @@ impl Sources {
         GivenOut { lsn: lsns.into_iter().fold(Lsn::ZERO, Lsn::max), epoch }
     }
 
-    /// Returns where the records of the sources end.
     pub(super) fn end(&self) -> Result<Lsn> {
         let archive = match (&self.archive, self.last_archived()) {
             (Some(archive), Some(segment)) => archive.end_of(segment)?,
@@ -193,12 +189,10 @@ impl Sources {
         archived.map(|(_, segment)| segment).max_by_key(|segment| segment.number)
     }
 
-    /// Returns the files that have a segment's name and are not read.
     pub(super) fn strays(&self) -> &[PathBuf] {
         &self.strays
     }
 
-    /// Says why the copy of the sources cannot go as far as the caller asked.
     pub(super) fn explain(&self, error: Error) -> Error {
         let (ErrorKind::OutOfRange, Some(at)) = (error.kind(), error.lsn()) else { return error };
         let number = at.segment(self.state.segment_bytes);
@@ -226,9 +220,8 @@ impl Sources {
         broken(text, at, number).at_path(self.file_of(origin, number)).with_advice(advice)
     }
 
-    /// Returns the error that names the first archived file at or above the end of the records
-    /// whose header does not validate. Returns `None` if there is no such file, or a segment of the
-    /// sources goes on at that end.
+    /// Names the first archived file at or above the end of the records whose header does not
+    /// validate, unless a segment continues at that end.
     fn unknown_above(&self, end: Lsn) -> Option<Error> {
         let number = end.segment(self.state.segment_bytes);
         let is_end = match &self.log {
@@ -251,7 +244,6 @@ impl Sources {
         Some(error.with_advice(IS_IT_A_SEGMENT))
     }
 
-    /// Returns the error that names the missing segments, from that of `at` on, below `next`.
     fn missing(&self, at: Lsn, next: u64) -> Error {
         let State { segment_bytes, .. } = self.state;
         let number = at.segment(segment_bytes);
@@ -269,9 +261,8 @@ impl Sources {
         broken(text, at, number).at_path(place).with_advice(RESTORE_BELOW)
     }
 
-    /// Adds to `error`, which reports that a header is missing, the file that should have this
-    /// header: the segment right below, if its header does not validate, or else the stray file in
-    /// its place.
+    /// Adds to the error for a missing header the file that should have it: the segment right
+    /// below, or the stray file in its place.
     pub(super) fn name_break(&self, error: Error) -> Error {
         let below = error.lsn().map_or(0, |at| at.segment(self.state.segment_bytes));
         let Some(number) = below.checked_sub(1) else { return error };
@@ -284,7 +275,6 @@ impl Sources {
         }
     }
 
-    /// Returns the stray file with the name of segment `number`, if no source has that segment.
     fn stray_in_place_of(&self, number: u64) -> Option<PathBuf> {
         let name = segment_name(number);
         let is_missing = !self.segments.contains_key(&number);
@@ -297,13 +287,11 @@ impl Sources {
         error.with_advice("name this LSN, or that of a record below it, or none for all records")
     }
 
-    /// Refuses a log that was written to since it was read.
     pub(super) fn look_again(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         log.reader.check_unchanged(log.lock.is_some(), &log.state)
     }
 
-    /// Returns the folders of the sources.
     pub(super) fn folders(&self) -> &[PathBuf] {
         &self.paths
     }
@@ -319,7 +307,7 @@ impl Sources {
 }
 
 impl LogFolder {
-    /// Returns where the records end, without those that only a log buffer holds.
+    /// Leaves out what only a log buffer holds.
     fn end(&self, path: &Path) -> Result<Lsn> {
         if let Some(end) = self.dropped {
             return Ok(end);
@@ -335,9 +323,8 @@ impl LogFolder {
         Err(error.at_path(path).at_lsn(verdict.end).with_advice(advice))
     }
 
-    /// Removes the segments of the last epoch of a copy from `segments`, if that epoch has no
-    /// records and the archive has records above the end of the epoch before: the original log
-    /// went on with these. Returns where the epoch before ended in the copy.
+    /// Removes the last epoch of a copy, if it has no records and the original log, as the archive
+    /// shows, continued the epoch before. Returns where that one ended in the copy.
     fn drop_empty_epoch(&self, segments: &mut Vec<Segment>, archived_to: Lsn) -> Option<Lsn> {
         let State { clean, clean_end, epoch, epoch_base, .. } = self.state;
         let mut headers = segments.iter().filter_map(|segment| segment.header.as_ref().ok());
@@ -352,7 +339,6 @@ impl LogFolder {
     }
 }
 
-/// Opens the archive of the log `uuid`, if that is known.
 fn open_archive(disk: &Arc<dyn Disk>, path: &Path, uuid: Option<Uuid>) -> Result<ArchiveReader> {
     if let Ok(folder) = Folder::at(disk, path, DEFAULT_FILE_MODE)
         && folder.names()?.iter().any(|name| [META, LOCK].contains(&name.as_str()))
@@ -377,7 +363,6 @@ fn open_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<LogFolder> {
     Ok(LogFolder { reader, state, noted, lock, dropped: None })
 }
 
-/// Returns the state of the log that the sources are one log of.
 fn joined_state(archive: Option<&ArchiveReader>, log: Option<&LogFolder>) -> Result<State> {
     let archived = archive.map(ReadStore::state).transpose()?;
     let unknown = MAX_BUFFER_BYTES as u64;
@@ -404,8 +389,8 @@ fn joined_state(archive: Option<&ArchiveReader>, log: Option<&LogFolder>) -> Res
     Ok(with_archive(log, archived.head))
 }
 
-/// Returns the state of `log` if an archive that begins at `archived_from` is read with it. Names
-/// each field, so that a new one does not compile before somebody decides about it.
+/// Returns the state of `log` if it is read with an archive from `archived_from` on. Names each
+/// field, so that a new one does not compile before somebody decides about it.
 fn with_archive(log: &LogFolder, archived_from: Lsn) -> State {
     let State {
         // The same in the archive's headers.

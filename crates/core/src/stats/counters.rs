@@ -1,9 +1,9 @@
 //! The counters of a running log, and how a snapshot of them is consistent.
 //!
 //! # Words
-//! *Group*: cells and a watermark that one thread at a time changes together. There are two: that
-//! of the writes (the thread holds the write lock; *written*) and that of the rounds (the thread
-//! leads; *durable*). *Change*: the time in which a thread changes a group.
+//! *Group*: cells and a watermark that one thread at a time changes together: those of the writes
+//! (the holder of the write lock; *written*) and those of the rounds (the leader; *durable*).
+//! *Change*: the time in which a thread changes a group.
 //!
 //! # Protocol
 //! Each group has a version, odd during a change.
@@ -11,12 +11,9 @@
 //! - A snapshot: (1) reads the versions; (2) reads all cells and watermarks; (3) reads the versions
 //!   again. If a version is odd or has changed, it waits a moment and begins again.
 //!
-//! No change waits for a snapshot. A change takes some nanoseconds, and the system call of a write
-//! or a sync lies between two of them.
-//!
-//! Cells outside of both groups, which any thread adds to, are read in an order of their own, see
-//! [`LiveHistogram::record`]. The watermarks *filled* and *reserved* belong to no group: the
-//! snapshot reads them after *written*, so they are at or above it.
+//! No change waits for a snapshot. Cells outside of both groups, which any thread adds to, are read
+//! in an order of their own, see [`LiveHistogram::record`]. *filled* and *reserved* belong to no
+//! group: the snapshot reads them after *written*, so they are at or above it.
 //!
 //! # Ordering pairs
 //! - P11: every store to a cell or watermark in a change (Release) with its load in a snapshot
@@ -25,9 +22,7 @@
 //!   all stores of the changes before it.
 //!
 //! # Why not
-//! A lock: a leader would wait for a thread that takes a snapshot and does not run, and a forked
-//! child for ever. Fences: the stores and loads of a snapshot cost the same on x86, and each order
-//! stands beside its operation.
+//! A leader, and a forked child for ever, would wait for a lock.
 //!
 //! # Checked by
 //! `stats::counters::tests`, and `crates/palisade/tests/log/api/snapshots.rs`. The cells are
@@ -39,11 +34,11 @@ use super::histogram::{LiveHistogram, add_alone};
 use super::{Histogram, Stats};
 use crate::Lsn;
 
-/// Of this many waits for a sync, about one is measured: two readings of the clock take a tenth of
-/// a commit in memory.
+/// About one wait for a sync in this many is measured: reading the clock twice takes a tenth of a
+/// commit in memory.
 pub(crate) const WAITS_PER_SAMPLE: u64 = 16;
 
-/// The counters behind [`Stats`](super::Stats). An append that finds room touches none of them.
+/// An append that finds room touches none of these.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) writes: CachePadded<Writes>,
@@ -56,8 +51,7 @@ pub(crate) struct Counters {
     opened: Instant,
 }
 
-/// What the holder of the write lock counts. A write touches two cache lines: the first, and that
-/// of a bucket.
+/// What the holder of the write lock counts, on two cache lines.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Writes {
@@ -66,7 +60,7 @@ pub(crate) struct Writes {
     pub(super) bytes: LiveHistogram,
 }
 
-/// What the leader counts. A round touches four cache lines, those of small groups included.
+/// What the leader counts, on four cache lines.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Rounds {
@@ -78,16 +72,13 @@ pub(crate) struct Rounds {
     pub(super) appends: LiveHistogram,
 }
 
-/// The version of a group: odd while a thread changes the group.
 #[derive(Debug, Default)]
 struct Version(StatCell);
 
-/// A change of a group, until it is dropped.
 #[must_use]
 pub(crate) struct Change<'a>(&'a Version);
 
 impl Version {
-    /// Begins a change. No other thread changes the group meanwhile.
     fn change(&self) -> Change<'_> {
         // Relaxed, both: one thread changes the version, and the Release stores that follow publish
         // the odd one [P11].
@@ -103,8 +94,7 @@ impl Version {
         version.is_multiple_of(2).then_some(version)
     }
 
-    /// Calls `read` until the group does not change meanwhile, and returns what it returned. If
-    /// not `is_own`, calls it once.
+    /// Calls `read` until the group does not change meanwhile, or once if not `is_own`.
     fn unchanged<R>(&self, is_own: bool, read: impl Fn() -> R) -> R {
         let mut backoff = Backoff::default();
         loop {
@@ -131,19 +121,17 @@ impl Drop for Change<'_> {
 }
 
 impl Writes {
-    /// Begins a change. The caller holds the write lock and publishes *written* in it.
+    /// Begins a change, under the write lock. The caller publishes *written* in it.
     pub(crate) fn change(&self) -> Change<'_> {
         self.version.change()
     }
 
-    /// Counts one more write of `bytes` with `appends` reservations.
     pub(crate) fn note(&self, _change: &Change<'_>, appends: u64, bytes: u64) {
         add_alone(&self.appends, appends);
         self.bytes.record_alone(bytes);
     }
 
-    /// Returns *written*, which `read` reads, and the number of the reservations below it since the
-    /// open.
+    /// Returns *written*, which `read` reads, and the reservations below it since the open.
     pub(crate) fn appends_at(&self, read: impl Fn() -> Lsn) -> (Lsn, u64) {
         // Acquire, also in `read`: pair with the Releases of a change [P11].
         self.version.unchanged(true, || (read(), self.appends.load(Ordering::Acquire)))
@@ -151,12 +139,12 @@ impl Writes {
 }
 
 impl Rounds {
-    /// Begins a change. The caller leads and publishes *durable* in it.
+    /// Begins a change by the leader, who publishes *durable* in it.
     pub(crate) fn change(&self) -> Change<'_> {
         self.version.change()
     }
 
-    /// Counts one more sync that took `ns` and covered the first `appends` reservations.
+    /// Counts a sync that covered the first `appends` reservations.
     pub(crate) fn note(&self, _change: &Change<'_>, ns: u64, appends: u64) {
         self.duration_ns.record_alone(ns);
         self.appends.record_alone(appends.saturating_sub(self.appends.sum()));
@@ -167,7 +155,6 @@ impl Rounds {
         self.smoothed_ns.store(smoothed, Ordering::Release);
     }
 
-    /// Returns the duration of a sync, smoothed over the last few.
     pub(crate) fn smoothed_ns(&self) -> u64 {
         // Acquire: for a snapshot [P11]. The leader, which reads it too, needs no order.
         self.smoothed_ns.load(Ordering::Acquire)
@@ -198,14 +185,13 @@ impl Counters {
         }
     }
 
-    /// Calls `read` until no group changes meanwhile, and returns what it returned. In a forked
-    /// child a change may have begun that nobody ends, so there it calls once.
+    /// Calls `read` until no group changes meanwhile, in a forked child once: nobody may end a
+    /// change there.
     pub(super) fn read_unchanged<R>(&self, is_own: bool, read: impl Fn() -> R) -> R {
         let (writes, rounds) = (&self.writes.version, &self.rounds.version);
         writes.unchanged(is_own, || rounds.unchanged(is_own, &read))
     }
 
-    /// Notes that a sync begins. The caller leads.
     pub(crate) fn begin_sync(&self, start: Instant) -> RunningSync<'_> {
         let cell = &self.rounds.running_since;
         // Relaxed: it publishes nothing. A snapshot sees it a moment later.
@@ -213,7 +199,6 @@ impl Counters {
         RunningSync(cell)
     }
 
-    /// Returns for how long a sync has been running, 0 if none runs.
     pub(super) fn running_sync_ns(&self) -> u64 {
         // Acquire: pairs with the Release in the drop of `RunningSync` [P11].
         match self.rounds.running_since.load(Ordering::Acquire) {
@@ -222,8 +207,7 @@ impl Counters {
         }
     }
 
-    /// Returns for how long at least a record has existed that is not durable in `stats`: since an
-    /// earlier snapshot saw it, or since the running sync began. 0 if there is none.
+    /// Returns how old a record that is not durable in `stats` is at least; 0 if there is none.
     pub(super) fn not_durable_ns(&self, stats: &Stats) -> u64 {
         if stats.durable >= stats.reserved {
             return 0;
@@ -232,8 +216,7 @@ impl Counters {
         self.seen_ns(stats.durable, stats.reserved, now).max(stats.running_sync_ns)
     }
 
-    /// Returns the time from the first snapshot that saw a record above `durable` to `now`. There
-    /// is one: the caller has read both LSNs before `now`.
+    /// Returns the time since the first snapshot that saw a record above `durable`.
     fn seen_ns(&self, durable: Lsn, reserved: Lsn, now: Instant) -> u64 {
         let mut seen = self.seen.lock();
         match *seen {
@@ -246,10 +229,8 @@ impl Counters {
         }
     }
 
-    /// Returns the time now if the wait number `arrival` is one of those that are measured.
-    ///
-    /// Which ones is spread evenly over each regular part of the waits: over those of one thread of
-    /// eight, for example, or over the first of each round.
+    /// Returns the time now if the wait number `arrival` is measured. Those are spread evenly over
+    /// each regular part of the waits.
     #[inline]
     pub(crate) fn begin_wait(&self, arrival: u64) -> Option<Instant> {
         // Multiples of the golden ratio.
@@ -257,21 +238,18 @@ impl Counters {
         (spread < u64::MAX / WAITS_PER_SAMPLE).then(Instant::now)
     }
 
-    /// Notes that a wait which `begin_wait` measures has ended: its record is durable.
     pub(crate) fn end_wait(&self, start: Option<Instant>) {
         if let Some(start) = start {
             self.commit_latency_ns.record(nanos(start.elapsed()));
         }
     }
 
-    /// Notes that an append begins to wait for room.
     pub(crate) fn begin_stall(&self) -> Instant {
         // Relaxed: the Release in `end_stall` follows it.
         self.waits_for_room.fetch_add(1, Ordering::Relaxed);
         Instant::now()
     }
 
-    /// Notes that an append has room, and waited for it if there is a `start`.
     pub(crate) fn end_stall(&self, start: Option<Instant>) {
         if let Some(start) = start {
             self.append_stall_ns.record(nanos(start.elapsed()));
@@ -287,7 +265,6 @@ impl Counters {
     }
 }
 
-/// Returns the duration in nanoseconds, at most `u64::MAX`, which is 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -300,8 +277,6 @@ mod tests {
     use super::*;
     use crate::watermark::Watermark;
 
-    /// Checks that a snapshot beside a writer and a leader at full speed never sees a change in
-    /// part.
     #[test]
     fn a_snapshot_never_sees_part_of_a_change() {
         const CHANGES: u64 = 200_000;
@@ -404,7 +379,6 @@ mod tests {
         assert_eq!(counters.running_sync_ns(), 0);
     }
 
-    /// Checks that of each regular part of the waits about a sixteenth is measured.
     #[test]
     fn the_waits_that_are_measured_are_spread_over_all_threads() {
         let counters = Counters::new();

@@ -1,25 +1,20 @@
-//! Histograms: counts of values in buckets that grow with the values.
+//! Histograms: counts of values in buckets.
 //!
-//! Values below 8 have a bucket each. Above, each doubling has 8 buckets of equal width, so a
-//! bucket is at most an eighth as wide as its first value. Values from 2^36 on share the last one.
+//! Values below 8 have a bucket each. Above, each doubling has 8 buckets of equal width.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use palisade_store::sync::{Ordering, StatCell};
 
-/// Buckets in a doubling.
 const STEPS: usize = 8;
 const STEPS_LOG2: u32 = STEPS.ilog2();
-/// Values from 2 to the power of this share the last bucket. (The threads of models have small
-/// stacks.)
+/// Models have small stacks.
 const LARGEST_LOG2: u32 = if cfg!(loom) { 4 } else { 36 };
 const BUCKETS: usize = STEPS * (1 + (LARGEST_LOG2 - STEPS_LOG2) as usize) + 1;
 
-/// How many values of each size there were since the log was opened.
-///
-/// The values are in buckets. A bucket is at most an eighth as wide as its smallest value. Values
-/// from 2^36 on (69 seconds in nanoseconds) share a bucket.
+/// How many values of each size there were since the log was opened. A bucket is at most an eighth
+/// as wide as its smallest value. Values from 2^36 on (69 seconds in nanoseconds) share one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
@@ -35,7 +30,7 @@ impl Histogram {
         self.count
     }
 
-    /// Returns the sum of the values.
+    /// Returns their sum.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum
@@ -53,11 +48,8 @@ impl Histogram {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Returns a value that the share `share` of the values does not exceed, for example 0.99. It
-    /// is the last value of a bucket, so it is at most an eighth too large, and at most
-    /// [`max`](Histogram::max). 0 if there is no value.
-    ///
-    /// A `share` below 0 counts as 0, and one above 1 as 1.
+    /// Returns a value that the share `share` (0 to 1) of the values does not exceed, at most an
+    /// eighth too large, and at most [`max`](Histogram::max). 0 if there is no value.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         // Of a NaN the cast makes 0.
@@ -70,15 +62,14 @@ impl Histogram {
         reached.map_or(0, |bucket| last_of(bucket).min(self.max))
     }
 
-    /// Returns the buckets that have values, in ascending order: the values that belong into the
-    /// bucket, and the number of those that came.
+    /// Returns the buckets that have values, ascending, each with their number.
     pub fn buckets(&self) -> impl Iterator<Item = (RangeInclusive<u64>, u64)> {
         let counts = self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0);
         counts.map(|(bucket, count)| (first_of(bucket)..=last_of(bucket), count))
     }
 
-    /// Returns the values that came after `earlier`, an older snapshot of the same histogram. The
-    /// largest value stays that of all values.
+    /// Returns the values that came after `earlier`, an older snapshot. [`max`](Histogram::max)
+    /// stays that of all values.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut counts = self.counts;
@@ -94,7 +85,6 @@ impl Histogram {
     }
 }
 
-/// Returns a histogram without values.
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram { counts: [0; BUCKETS], count: 0, sum: 0, max: 0 }
@@ -131,10 +121,7 @@ fn last_of(bucket: usize) -> u64 {
     if bucket + 1 == BUCKETS { u64::MAX } else { first_of(bucket + 1) - 1 }
 }
 
-/// The histogram of a running log. Threads add values while others take snapshots.
-///
-/// The fields are in this order in memory, so that sum and maximum share a cache line with what is
-/// before them.
+/// Sum and maximum share a cache line with what is before them in memory.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct LiveHistogram {
@@ -154,10 +141,8 @@ impl Default for LiveHistogram {
 }
 
 impl LiveHistogram {
-    /// Adds a value. Any thread may.
-    ///
-    /// The bucket comes last. So the sum and the maximum of a snapshot cover at least the values
-    /// that its buckets count.
+    /// Adds a value, on any thread. The bucket comes last, so the sum and the maximum of a snapshot
+    /// cover at least what its buckets count.
     pub(super) fn record(&self, value: u64) {
         // Relaxed: the bucket below publishes both.
         self.sum.fetch_add(value, Ordering::Relaxed);
@@ -166,8 +151,7 @@ impl LiveHistogram {
         self.counts[bucket_of(value)].fetch_add(1, Ordering::Release);
     }
 
-    /// Adds a value. The caller is the only thread that does, and holds a
-    /// [`Change`](super::counters::Change).
+    /// Adds a value, on the only thread that does, in a [`Change`](super::counters::Change).
     pub(super) fn record_alone(&self, value: u64) {
         add_alone(&self.sum, value);
         let max = self.max.load(Ordering::Relaxed).max(value);
@@ -176,7 +160,6 @@ impl LiveHistogram {
         add_alone(&self.counts[bucket_of(value)], 1);
     }
 
-    /// Returns the sum of the values.
     pub(super) fn sum(&self) -> u64 {
         // Acquire: pairs with the Release in `add_alone` [P11].
         self.sum.load(Ordering::Acquire)
@@ -192,8 +175,7 @@ impl LiveHistogram {
     }
 }
 
-/// Adds to a cell that only this thread changes: cheaper than a read-modify-write. The caller holds
-/// a [`Change`](super::counters::Change).
+/// Adds to a cell that only this thread changes, in a [`Change`](super::counters::Change).
 pub(super) fn add_alone(cell: &StatCell, value: u64) {
     // Relaxed: only this thread stores.
     let before = cell.load(Ordering::Relaxed);
@@ -205,7 +187,6 @@ pub(super) fn add_alone(cell: &StatCell, value: u64) {
 mod tests {
     use super::*;
 
-    /// Returns values at and around each power of two, and some between.
     fn values() -> impl Iterator<Item = u64> {
         let around = |power: u32| {
             let at = 1_u64 << power;
@@ -263,7 +244,6 @@ mod tests {
         assert_eq!(buckets, [(7..=7, 1), (first_of(BUCKETS - 1)..=u64::MAX, 1)]);
     }
 
-    /// Checks that a bucket which counts a value comes with a sum and a maximum that cover it.
     #[test]
     fn sum_and_maximum_cover_all_values_that_the_buckets_count() {
         let live = LiveHistogram::default();

@@ -43,8 +43,8 @@ impl Lz4 {
         Lz4 { threshold: DEFAULT_THRESHOLD }
     }
 
-    /// Sets the length below which a record is stored as it is. Default 128 bytes. Can differ from
-    /// one open to the next.
+    /// Sets the length below which a record is stored as it is. Default 128 bytes. Can change with
+    /// each open.
     #[must_use]
     pub fn threshold(self, bytes: usize) -> Lz4 {
         Lz4 { threshold: bytes }

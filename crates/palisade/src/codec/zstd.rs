@@ -8,12 +8,11 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::{DEFAULT_THRESHOLD, failed};
 use crate::{Codec, Result};
 
-/// The codec `zstd` (feature `zstd`): compresses each record to a Zstandard frame. Smaller than
+/// The codec `zstd` (feature `zstd`): compresses each record to a Zstandard frame, smaller than
 /// [`Lz4`](crate::Lz4) makes it, and slower. The library is C code.
 ///
-/// Each thread that appends keeps a compressor, which takes up to about a megabyte at the default
-/// level and up to some hundred at the highest ones. Each thread that reads keeps a decompressor of
-/// less than 200 KiB.
+/// Each thread that appends keeps a compressor of up to about a megabyte at the default level, some
+/// hundred at the highest ones, and each thread that reads a decompressor of less than 200 KiB.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -48,22 +47,19 @@ impl Zstd {
         Zstd { level: DEFAULT_LEVEL, threshold: DEFAULT_THRESHOLD }
     }
 
-    /// Sets the level, from 1 (fast) to 22; negative levels are faster still. Default 1. A level
-    /// out of Zstandard's range counts as the nearest one in it. Can differ from one open to the
-    /// next.
+    /// Sets the level, from 1 (fast) to 22; negative levels are faster still. Default 1. The
+    /// nearest level in Zstandard's range counts. Can change with each open.
     #[must_use]
     pub fn level(self, level: i32) -> Zstd {
         Zstd { level, ..self }
     }
 
-    /// Sets the length below which a record is stored as it is. Default 128 bytes. Can differ from
-    /// one open to the next.
+    /// As [`Lz4::threshold`](crate::Lz4::threshold).
     #[must_use]
     pub fn threshold(self, bytes: usize) -> Zstd {
         Zstd { threshold: bytes, ..self }
     }
 
-    /// Compresses with the compressor of this thread.
     fn compress(&self, data: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         // A thread that is ending has none.
         let kept = COMPRESSOR.try_with(Cell::take).unwrap_or_default();

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use palisade::{
-    ArchiveReader, BufferKind, Error, ErrorKind, Lsn, Options, Records, Repair, RepairReport,
-    Result, Wal,
+    ArchiveReader, BufferKind, CopyReport, Error, ErrorKind, Lsn, Options, Records, Repair, Result,
+    Wal,
 };
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ pub(crate) fn log_on_files(options: Options) -> (TempDir, PathBuf, Wal) {
 }
 
 /// Copies the records below `from` of the log in `path` into a new log in `into`.
-pub(crate) fn repair(path: &Path, into: &Path, from: Lsn) -> Result<RepairReport> {
+pub(crate) fn repair(path: &Path, into: &Path, from: Lsn) -> Result<CopyReport> {
     Repair::plan(path, from, &mut |_| {})?.write(into, &mut |_| {})
 }
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use palisade::sim::SimDisk;
-use palisade::{Lsn, Repair, RepairReport, Result};
+use palisade::{CopyReport, Lsn, Repair, Result};
 
 const LOG: &str = "/log";
 const COPY: &str = "/repaired";
 
 /// Repairs the log, and puts the copy in its place. Removes what an earlier repair has left.
-pub(crate) fn repair_in_place(disk: &SimDisk, from: Lsn) -> Result<RepairReport> {
+pub(crate) fn repair_in_place(disk: &SimDisk, from: Lsn) -> Result<CopyReport> {
     for name in disk.files_in(COPY) {
         disk.remove_file(&format!("{COPY}/{name}"));
     }

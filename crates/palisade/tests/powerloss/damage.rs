@@ -1,13 +1,14 @@
 //! Rotten bits in what was durable: an open finds them and changes nothing, and what a repair gives
 //! up never comes back.
 
-use palisade::{ErrorKind, Lsn, RepairReport, Verify, Wal};
+use palisade::{CopyReport, ErrorKind, Lsn, Verify, Wal};
 
 use crate::device::{FRAME_HEADER_BYTES, place_of, snapshot};
 use crate::dice::Dice;
 use crate::oracle::Crash;
 use crate::repaired::repair_in_place;
-use crate::session::{Opening, Session};
+use crate::session::Session;
+use crate::shape::Opening;
 
 impl Session {
     /// Flips a bit of an entry that was durable, `crash` being the last that happened, and opens
@@ -83,10 +84,10 @@ impl Session {
     }
 
     /// What the report says of the records is what the oracle knows of them.
-    fn check_report(&self, report: &RepairReport, named: Lsn) {
+    fn check_report(&self, report: &CopyReport, named: Lsn) {
         let entries = self.oracle.entries();
         let kept = entries.iter().filter(|entry| entry.lsn < named).count() as u64;
-        assert_eq!((report.records, report.from), (kept, named), "{report:?}");
+        assert_eq!(report.records, kept, "{report:?}");
         let behind = entries.len() as u64 - kept;
         assert!(report.given_up_records < behind.max(1), "{report:?}, of {behind} records");
         assert!(report.given_up_to >= named && report.base >= report.given_up_to, "{report:?}");

@@ -10,7 +10,8 @@ use palisade::{Result, Wal};
 use crate::dice::Dice;
 use crate::oracle::Crash;
 use crate::seeds::number;
-use crate::session::{Session, Shape};
+use crate::session::Session;
+use crate::shape::Shape;
 
 /// Up to so many sectors and names that may or may not have been kept, every subset is tried.
 const MOST_ASKED: u32 = 8;

@@ -8,7 +8,8 @@ use palisade::{Error, ErrorKind, Result, Wal};
 use crate::device::FAILURES;
 use crate::ends::End;
 use crate::oracle::Crash;
-use crate::session::{Session, Shape};
+use crate::session::Session;
+use crate::shape::Shape;
 
 /// How the page cache goes after the second run.
 const ENDS: [End; 4] = [End::Remount, End::Reboot, End::PowerLoss, End::FileSystemCrash];

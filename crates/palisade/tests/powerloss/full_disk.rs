@@ -3,7 +3,8 @@
 use palisade::ErrorKind;
 
 use crate::oracle::Crash;
-use crate::session::{Session, Shape};
+use crate::session::Session;
+use crate::shape::Shape;
 
 /// A session whose disk is full from now on, and its log, all of which is durable.
 fn full(shape: Shape) -> (Session, palisade::Wal) {

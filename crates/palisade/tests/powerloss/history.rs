@@ -13,7 +13,8 @@ use crate::ends::End;
 use crate::held::Held;
 use crate::oracle::{Crash, Entry};
 use crate::seeds::Seeded;
-use crate::session::{Opening, Session, Shape};
+use crate::session::Session;
+use crate::shape::{Opening, Shape};
 
 const RUNS: u64 = 5;
 /// In an idle run the log syncs by itself so soon.

@@ -34,5 +34,6 @@ mod history;
 mod oracle;
 mod reads;
 mod session;
+mod shape;
 mod sweep;
 mod truncations;

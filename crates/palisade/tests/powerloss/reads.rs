@@ -5,7 +5,8 @@ use palisade::ErrorKind;
 use palisade::sim::{CallKind, Fault, FaultKind, WriteBackFailure};
 
 use crate::oracle::Crash;
-use crate::session::{Session, Shape};
+use crate::session::Session;
+use crate::shape::Shape;
 
 /// Opens that a test must reach, one for each read.
 const MANY: u64 = 20;

@@ -1,22 +1,20 @@
 //! CRC-32C by the processor's own instruction, in four lanes.
 //!
-//! The instruction takes 3 cycles and the processor begins one in each cycle: words that follow
-//! each other wait, words of different *lanes* do not. A *block* is divided into four lanes of
-//! equal length. Carry-less multiplications with powers of x join the states of the lanes: to skip
-//! n bits is to multiply by x^n modulo the polynomial, and the instruction itself does the
-//! reduction.
+//! The instruction takes 3 cycles and one can begin in each cycle, so words that follow each other
+//! wait, and words of different *lanes* do not. A *block* has four lanes of equal length.
+//! Carry-less multiplications with powers of x join their states: to skip n bits is to multiply by
+//! x^n modulo the polynomial, and the instruction does the reduction.
 //!
 //! Source: V. Gopal and others, "Fast CRC Computation for iSCSI Polynomial Using CRC32
 //! Instruction", Intel, 2011. Two crates check every result (`checksum.rs`).
 
-/// Returns the CRC-32C of the bytes that gave `crc`, followed by `data`. Returns `None` if the
-/// processor lacks the instructions, or has wider ones that are faster for so many bytes.
+/// Continues `crc`, or returns `None` if the processor lacks the instructions or has faster ones.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn append(_crc: u32, _data: &[u8]) -> Option<u32> {
     None
 }
 
-/// Returns what `append` returns, for whole words in little-endian order.
+/// As `append`, for little-endian words.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn append_words<const N: usize>(_crc: u32, _words: [u64; N]) -> Option<u32> {
     None
@@ -35,19 +33,17 @@ mod x86_64 {
     type Word = [u8; 8];
     type Block<const LANE: usize> = [[Word; LANE]; 4];
 
-    /// From this length on, the 512-bit multiplications of `crc-fast` are faster, if the processor
-    /// has them.
+    /// From here on 512-bit multiplications are faster.
     const WIDE_BYTES: usize = 512;
-    /// The polynomial without its first term, bits in reverse: bit 31 is x^0.
+    /// Without its first term, bits in reverse: bit 31 is x^0.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-    /// Lanes of `WORDS` words.
     struct Lanes<const WORDS: usize>;
 
     impl<const WORDS: usize> Lanes<WORDS> {
-        /// The factors that move the states of the first three lanes past the lanes behind them:
-        /// x^(n - 33) for n bits. The product of two reversed numbers of 32 bits is one bit short
-        /// of 64, and the instruction adds 32 of its own.
+        /// The factors x^(n - 33) that move a lane's state past the n bits behind it. The product
+        /// of two reversed numbers of 32 bits is one bit short of 64, and the instruction adds 32
+        /// of its own.
         const PAST: [i64; 3] = [Self::past(3), Self::past(2), Self::past(1)];
 
         const fn past(lanes: usize) -> i64 {
@@ -119,7 +115,6 @@ mod x86_64 {
         !state
     }
 
-    /// Returns the state behind all whole blocks of `words`, and the words that are left.
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn in_blocks<const LANE: usize>(mut state: u64, words: &[Word]) -> (u64, &[Word]) {
@@ -170,8 +165,6 @@ mod x86_64 {
         use super::*;
 
         proptest! {
-            /// Checks data of many blocks, also where the processor has wider instructions for so
-            /// many bytes.
             #[test]
             fn any_length_in_lanes_agrees_with_crc32c(
                 seed: u32,

@@ -1,7 +1,5 @@
-//! A layer over a disk that somebody else wrote: a call that panics is a call that fails.
-//!
-//! So a panic of the disk leaves what an error leaves: it unwinds through no lock, no leadership
-//! and no step of the preparer, and a failed write or sync poisons the log (G6).
+//! A layer over a foreign disk: a call that panics fails. So a panic unwinds through no lock, no
+//! leadership and no step of the preparer.
 
 use std::io::{self, IoSlice};
 use std::ops::Deref;
@@ -16,7 +14,7 @@ use super::{
 use crate::Memory;
 use crate::sync::survive;
 
-/// Wraps `disk`: a call of the disk, its folders or its files that panics returns an error instead.
+/// Wraps `disk`, so that panicking calls return errors.
 pub fn guarded(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
     Arc::new(Guarded::new(disk))
 }
@@ -27,7 +25,7 @@ fn guard<R>(call: &str, run: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
     })
 }
 
-/// A disk, folder or file whose calls may panic, its drop included. It is there until the drop.
+/// Its calls and its drop may panic. `Some` until the drop.
 #[derive(Debug)]
 struct Guarded<T>(Option<T>);
 

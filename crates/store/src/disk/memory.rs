@@ -1,4 +1,4 @@
-//! A disk in memory, for logs that need not outlive the process.
+//! A disk in memory.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,14 +16,12 @@ use super::{
 use crate::Memory;
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
 
-/// The folder of the log buffers. No log lies there.
 const BUFFERS: &str = "/buffers";
 
-/// A disk in memory. Clones share their content.
+/// A disk in memory, for logs that need not outlive the process. Clones share their content.
 ///
-/// Nothing fails on it, and a sync costs nothing. It keeps track of the bytes that no sync has
-/// covered, so that [`lose_power`](MemDisk::lose_power) can take them away. For faults, and for
-/// every outcome that a power loss can have, use the simulated disk (feature `sim`).
+/// Nothing fails, and a sync costs nothing. The simulated disk (feature `sim`) has faults and every
+/// outcome of a power loss.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -45,7 +43,6 @@ struct DiskContent {
     folders: Mutex<BTreeMap<PathBuf, Arc<MemFolder>>>,
     buffers: Arc<MemFolder>,
     numbers: AtomicU64,
-    /// The process that runs on the disk: a kill begins the next one.
     process: AtomicU64,
 }
 
@@ -63,7 +60,7 @@ impl MemDisk {
         MemDisk { shared: Arc::new(shared), has_buffers: true, background: Background::Thread }
     }
 
-    /// Removes the folder for log buffers: a buffer then lies on the heap and dies with its log.
+    /// Puts log buffers on the heap.
     #[doc(hidden)]
     #[must_use]
     pub fn without_buffers(mut self) -> MemDisk {
@@ -71,8 +68,7 @@ impl MemDisk {
         self
     }
 
-    /// Lets the store start no thread: the thread that needs space makes it. A test with one thread
-    /// then makes the same calls in every run.
+    /// Lets the thread that needs space make it, so that each run makes the same calls.
     #[doc(hidden)]
     #[must_use]
     pub fn without_threads(mut self) -> MemDisk {
@@ -80,7 +76,7 @@ impl MemDisk {
         self
     }
 
-    /// Lets the store start no thread: the thread that asks for background work does it at once.
+    /// Lets the thread that asks for background work do it.
     #[doc(hidden)]
     #[must_use]
     pub fn with_work_at_once(mut self) -> MemDisk {
@@ -88,8 +84,8 @@ impl MemDisk {
         self
     }
 
-    /// Frees the locks of all files, as the death of the process does. Files and folders that were
-    /// opened before can be read, and not changed any more.
+    /// Frees all locks, as the death of the process does. Open files and folders can only be read
+    /// then.
     pub fn kill(&self) {
         // Release: a change checks it under the lock of what it changes; pairs with `process`.
         self.shared.process.fetch_add(1, Ordering::Release);
@@ -103,9 +99,8 @@ impl MemDisk {
         }
     }
 
-    /// Loses all bytes that no sync has covered, and all log buffers. Names and lengths are kept.
-    /// Bytes that were synced and then written again read as zeros. Drop the logs on the disk
-    /// before.
+    /// Zeroes all bytes that no sync has covered, and removes all log buffers. Keeps names and
+    /// lengths. Drop the logs on the disk before.
     pub fn lose_power(&self) {
         self.kill();
         self.shared.buffers.files.lock().clear();
@@ -119,7 +114,6 @@ impl MemDisk {
         self.shared.process.load(Ordering::Acquire)
     }
 
-    /// Refuses a change by a process that was killed.
     fn check_process(&self, process: u64) -> io::Result<()> {
         if self.process() == process {
             return Ok(());
@@ -159,9 +153,8 @@ impl Disk for MemDisk {
         if !path.parent().is_none_or(is_root_or_in) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        folders.entry(path.to_path_buf()).or_insert_with(|| {
-            Arc::new(MemFolder { number, is_buffers: false, files: Mutex::default() })
-        });
+        let new = || Arc::new(MemFolder { number, is_buffers: false, files: Mutex::default() });
+        folders.entry(path.to_path_buf()).or_insert_with(new);
         Ok(())
     }
 
@@ -170,8 +163,7 @@ impl Disk for MemDisk {
             self.create_folder(path, file_mode)?;
         }
         let folder = self.shared.folders.lock().get(path).map(Arc::clone);
-        let folder = folder.ok_or(io::ErrorKind::NotFound)?;
-        Ok(self.open(folder))
+        Ok(self.open(folder.ok_or(io::ErrorKind::NotFound)?))
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
@@ -294,7 +286,6 @@ impl File {
     }
 }
 
-/// The open files that hold the lock, by their handles.
 #[derive(Default)]
 struct Holders {
     exclusive: Option<u64>,
@@ -304,16 +295,16 @@ struct Holders {
 #[derive(Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// The file's length: what lies above `bytes` reads as zeros.
+    /// Above `bytes` the file reads as zeros.
     len: usize,
-    /// Disjoint, ascending ranges of `bytes` that were written since the last sync.
+    /// Disjoint, ascending ranges written since the last sync.
     unsynced: Vec<Range<usize>>,
     can_lose: bool,
     mapped: Option<Mapped>,
 }
 
-/// The mapped range. Its bytes lie in a file of the operating system, which can copy them while a
-/// thread writes them.
+/// A mapped range, in a file of the operating system, which can copy bytes while a thread writes
+/// them.
 struct Mapped {
     at: usize,
     len: usize,
@@ -325,7 +316,6 @@ impl Content {
         *self = Content { can_lose: self.can_lose, ..Content::default() };
     }
 
-    /// Overwrites what is there and appends the rest: sequential writes zero nothing.
     fn write(&mut self, offset: usize, from: &[u8]) {
         if self.bytes.len() < offset {
             self.bytes.resize(offset, 0);
@@ -382,7 +372,6 @@ impl Content {
     }
 }
 
-/// An open file.
 struct OpenFile {
     disk: MemDisk,
     process: u64,
@@ -404,8 +393,7 @@ impl Drop for OpenFile {
 }
 
 impl OpenFile {
-    /// Locks the content for a change. Checks the process under this lock, because `kill` waits
-    /// only for a change that holds the lock.
+    /// Locks the content. Checks the process under this lock, because `kill` waits for it.
     fn change(&self) -> io::Result<RwLockWriteGuard<'_, Content>> {
         if !self.can_write {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -422,7 +410,7 @@ impl OpenFile {
     }
 }
 
-/// Returns `position` as an index. A position that no memory can hold is a lack of space.
+/// Returns `position` as an index. Memory cannot hold more, which is a lack of space.
 fn index(position: u64) -> io::Result<usize> {
     usize::try_from(position).map_err(|_| io::ErrorKind::StorageFull.into())
 }
@@ -464,9 +452,7 @@ impl DiskFile for OpenFile {
         if is_free {
             holders.exclusive = (!shared).then_some(own);
             holders.shared.remove(&own);
-            if shared {
-                holders.shared.insert(own);
-            }
+            holders.shared.extend(shared.then_some(own));
         }
         Ok(is_free)
     }

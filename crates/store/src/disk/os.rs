@@ -14,23 +14,20 @@ use crate::Memory;
 use crate::disk::DEFAULT_FILE_MODE;
 use crate::disk::{Disk, DiskFile, DiskFolder, FileIdentity, Kind};
 
-/// Returns the name of the file system that `folder` lies on, such as `ext4` (also for ext2 and
-/// ext3) or `nfs`, or its magic number in hexadecimal if this crate does not know the name.
-///
-/// Returns `None` if the operating system is not Linux, or does not report it.
+/// Returns the name of the folder's file system, such as `ext4` (also for ext2 and ext3) or `nfs`,
+/// or its magic number in hexadecimal. Returns `None` if the system is not Linux or does not report
+/// it.
 #[must_use]
 pub fn file_system(folder: &Path) -> Option<String> {
     platform::file_system(folder)
 }
 
-/// Where Linux has its memory file system.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
-/// Makes a file of `len` zero bytes in memory, which has no name and can be mapped.
+/// Makes a file of zeros in memory that can be mapped.
 ///
 /// # Errors
-/// `Unsupported` where the operating system is not Linux; `StorageFull` above the limit to the
-/// length of files, or for lack of memory.
+/// `Unsupported`: this is not Linux. `StorageFull`.
 pub(crate) fn memory_file(len: usize) -> io::Result<OsFile> {
     // Beyond the limit the system would end the process.
     if len as u64 > platform::largest_file() {
@@ -94,7 +91,6 @@ impl Disk for OsDisk {
     }
 }
 
-/// A file of this machine.
 #[derive(Debug)]
 pub(crate) struct OsFile {
     file: File,
@@ -218,8 +214,7 @@ mod platform {
         getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
     }
 
-    /// Makes a folder whose permissions fit files of the permissions `file_mode`: a user who may
-    /// read such a file may also go through the folder.
+    /// Makes a folder that each may enter who may read files of `file_mode`.
     pub(super) fn create_folder(path: &Path, file_mode: u32) -> io::Result<()> {
         let mode = file_mode | (file_mode & 0o444) >> 2;
         DirBuilder::new().mode(mode).create(path)
@@ -253,8 +248,7 @@ mod platform {
         Ok(())
     }
 
-    /// Returns whether all blocks below `len` were written. Space that was only allocated counts as
-    /// a hole.
+    /// Returns whether all blocks below `len` were written, not only allocated.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn has_no_hole_below(file: &File, len: u64) -> bool {
         // Moves the file's own position, which nobody uses.
@@ -266,7 +260,6 @@ mod platform {
         Ok(())
     }
 
-    /// Returns the flags for `access`, without those that only the open itself needs.
     pub(super) fn access_flags(access: Access) -> OFlags {
         match access {
             Access::Read => OFlags::RDONLY,

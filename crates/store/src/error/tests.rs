@@ -24,7 +24,6 @@ fn an_error_after_an_append_says_that_the_record_is_in_the_log() {
     assert!(poisoned.contains("LSN 64 and may have survived: look"), "{poisoned}");
 }
 
-/// Checks that a loop which repeats retryable calls does not append a record twice.
 #[test]
 fn a_call_that_has_appended_is_not_repeated_but_waited_for() {
     for kind in [ErrorKind::NoSpace, ErrorKind::NoFiles, ErrorKind::TooManyWaiters] {

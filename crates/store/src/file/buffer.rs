@@ -1,5 +1,4 @@
-//! The log buffer of a store: what an earlier process run left of it, and the one that takes its
-//! place.
+//! The log buffer of a store.
 
 use super::FileStore;
 use crate::buffer_file::{self, BufferFile, BufferName, RingHeader};
@@ -11,8 +10,7 @@ impl FileStore {
     /// Returns what an earlier process run left in the log buffer.
     ///
     /// # Errors
-    /// `NoFiles` if a file descriptor is lacking, `PermissionDenied` if it belongs to another user,
-    /// `Io` if it is there and cannot be read.
+    /// `NoFiles`, `Io`. `PermissionDenied`: another user owns it.
     pub fn old_buffer(&self) -> Result<OldBuffer> {
         let meta = self.meta.lock();
         let (saved, most_bytes) = (*meta.saved_origin(), meta.state().buffer_bytes);
@@ -25,12 +23,11 @@ impl FileStore {
         }
     }
 
-    /// Makes a buffer of `buffer_bytes` for `epoch` in place of the old one, with `durable` as its
-    /// last [`mark_durable`](FileStore::mark_durable). It is zeroed, or holds what an earlier
-    /// process run of the same epoch, which ended at `durable`, has left in it.
+    /// Replaces the old buffer by one for `epoch`, with the mark `durable`. It is zeroed, or has
+    /// what an earlier process run of the same epoch left, which ended at `durable`.
     ///
     /// # Errors
-    /// `NoSpace`, `NoFiles` or `Io`.
+    /// `NoSpace`, `NoFiles`, `Io`.
     pub fn renew_buffer(&self, epoch: u64, buffer_bytes: usize, durable: Lsn) -> Result<Memory> {
         self.own()?;
         let (uuid, home) = (self.uuid, self.home);
@@ -51,7 +48,7 @@ impl FileStore {
             .map_err(|error| Error::io("get memory for the log buffer", error))
     }
 
-    /// Makes the log buffer that the options ask for, or what comes next to it.
+    /// Makes the log buffer of the options, or the nearest possible.
     fn make_buffer(
         &self,
         header: RingHeader,
@@ -88,15 +85,14 @@ impl FileStore {
         unless_impossible(make(0))
     }
 
-    /// Removes the buffers of earlier process runs. What stays takes memory, and nothing else.
+    /// Removes earlier buffers. One that stays only takes memory.
     pub(super) fn remove_old_buffers(&self) {
         if let (Some(memory), Some(buffer)) = (&self.memory, self.buffer.lock().as_ref()) {
             let _ = buffer_file::remove_others(memory, buffer);
         }
     }
 
-    /// Lets the buffer, its memory as it is, belong to `epoch`, which has begun. Its last
-    /// [`mark_durable`](FileStore::mark_durable) was with that epoch's base.
+    /// Passes the buffer and its bytes to the begun `epoch`, whose base is its durable mark.
     ///
     /// # Errors
     /// Every error poisons the log.
@@ -105,9 +101,8 @@ impl FileStore {
         self.buffer.lock().as_mut().map_or(Ok(()), |buffer| buffer.pass_on(epoch))
     }
 
-    /// Lets the store give the buffer's memory back, but keep what the buffer notes. The log calls
-    /// this when all that the buffer holds was written and no thread appends any more. The default
-    /// does nothing.
+    /// Frees the ring, but not the marks, after all records were written and the last append has
+    /// ended.
     pub fn empty_buffer(&self) {
         // A sync of the preparer that failed may have taken what the leader wrote: the ring has it.
         if self.segments.is_own()

@@ -1,43 +1,11 @@
 //! The meta file: the log's state in two sealed copies, of which one is always whole.
+//! `docs/format.md` has the bytes.
 //!
-//! ```text
-//! offset  bytes  field
-//!      0     24  magic PALIMETA, checksum, version, feature bits
-//!     24      8  generation: if both copies are valid, the one with the greater generation counts
-//!     32     16  UUID of the log
-//!     48      8  bytes of log in a segment
-//!     56      8  bytes of the log buffer
-//!     64      8  running epoch        72  8  its base        80  8  its salt
-//!     88      8  head                 96  8  checkpoint
-//!    104      8  clean end           112  8  1 if the log is closed cleanly, else 0
-//!    120      8  reserved: written as 0; any other value is refused as `Unsupported`
-//!    128      8  1 if the next two fields are known, else 0
-//!    136      8  inode         144  8  birth time of the meta file itself
-//!    152      8  device        160  8  inode        168  8  birth time of the log's folder
-//!    176      8  the log buffer: 0 none, 1 marks only, 2 with a ring
-//!    184     16  the number in its file's name
-//!    200     32  name of the codec, then zeros    232 16  its key identifier
-//!    256      8  number of epochs in the list that follows; 0: there is no list
-//!    264     32  of each: its number, salt, base and exclusive end
-//!      -      8  number of cursors in the list that follows, directly after the epochs
-//!      -     48  of each: name, then zeros (32), position (8), greatest lag (8)
-//!   3832      8  number of bases in the list that follows
-//!   3840     16  of each: exclusive end of the epoch before, base
-//! ```
-//!
-//! The feature bit of the codec is set if the log has one; else the two fields are zero. The
-//! feature bit of the cursors is set if there are any.
-//!
-//! Only a closed log has a list of epochs. A list for which there is no room is left out. Without a
-//! list the open reads the segments' headers.
-//!
-//! Each open writes a new file: it writes both copies under a temporary name, syncs and renames the
-//! file, and syncs the folder. So no process writes to a meta file in which a write or sync of
-//! another process may have failed ([`trust`](crate::segment)). A later save of the same process
-//! writes and syncs the first copy, then the second. So at each moment one copy is whole and on the
-//! medium. The save after a failed one writes a new file, too.
-//!
-//! The copies are 16 KiB apart, so a block of the medium of up to 16 KiB never holds both.
+//! Each open writes both copies to a new file under a temporary name, syncs and renames it, and
+//! syncs the folder, so that no process writes to a meta file in which a write or sync of another
+//! process may have failed ([`trust`](crate::segment)). A later save writes and syncs one copy
+//! after the other. A save after a failed one makes a new file, too. A block of the medium of up to
+//! 16 KiB never holds both copies.
 
 pub mod rebuilt;
 
@@ -53,23 +21,22 @@ use crate::segment::header::LogOf;
 const MAGIC: Magic = *b"PALIMETA";
 const MARKS: u64 = 1;
 const RING: u64 = 2;
-/// Where the second copy lies.
+/// The second copy's offset.
 const COPY_STRIDE: u64 = 16 << 10;
-/// Bytes of the file.
+/// The file's length.
 pub(crate) const META_BYTES: u64 = COPY_STRIDE + BLOCK_BYTES as u64;
 const LIST_AT: usize = 256;
 const BASES_AT: usize = BLOCK_BYTES - 8 - MAX_BASES * 16;
-/// Bytes for the lists of epochs and cursors, without their counts.
+/// Without the two counts.
 const LISTS_BYTES: usize = BASES_AT - LIST_AT - 16;
 const _: () = assert!(MAX_CURSORS * CURSOR_BYTES <= LISTS_BYTES);
 const EPOCH_BYTES: usize = 32;
-/// Epochs that the list has room for if there are no cursors.
+/// Without cursors.
 const MAX_EPOCHS: usize = LISTS_BYTES / EPOCH_BYTES;
-/// How many times a reader reads both copies before it reports `Corrupt`. In each read a writer may
-/// have been writing one of the copies.
+/// So often a reader reads both copies before it reports `Corrupt`: a writer may be writing one.
 const LOOKS: usize = 3;
 
-/// What to do about a log whose meta file is missing, or has no copy that validates.
+/// The advice if no copy of the state is valid.
 pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` back as it was saved \
      after the last truncation, or read the records with `palisade dump` or `palisade salvage` and \
      append them to a new log, which gives them new LSNs";
@@ -77,48 +44,46 @@ pub(crate) const LOST_META: &str = "nothing was changed; put the file `meta` bac
 /// Where the log was written last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The identity of the meta file. A copy of the file has another identity.
+    /// The meta file's identity, which a copy does not have.
     pub file: Option<FileIdentity>,
     /// The folder.
     pub home: FolderIdentity,
-    /// The log buffer, if it has a file.
+    /// The log buffer's file.
     pub buffer: Option<BufferRef>,
 }
 
-/// The log buffer that a log has.
+/// The file of a log buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferRef {
-    /// Names its file.
+    /// Its name.
     pub name: BufferName,
-    /// Whether it has a ring, or marks only.
+    /// Whether it has a ring, besides marks.
     pub has_ring: bool,
 }
 
-/// The state as the meta file had it.
+/// A meta file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The state.
     pub state: State,
     /// Where it was saved.
     pub origin: Origin,
-    /// How often the state was saved before.
+    /// How often it was saved before.
     pub generation: u64,
-    /// Whether the file that was read is a copy of the file that a process of the log has written.
-    /// The file does not store this.
+    /// Whether the file is a copy of the log's. Not stored.
     pub is_copy: bool,
 }
 
-/// The meta file of a log that this process writes.
+/// The meta file of an open log.
 #[derive(Debug)]
 pub struct MetaFile {
     folder: Folder,
-    /// The file, once this process has made it; none after a write or sync that failed.
+    /// `None` before this process has made it, and after a failure.
     file: Option<Box<dyn DiskFile>>,
     meta: Meta,
     origin: Origin,
 }
 
-/// Reads the meta file of `folder`; `None` if there is none.
 pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
     let Some(file) = folder.open_if_there(META, Access::Read)? else {
         return Ok(None);
@@ -138,8 +103,7 @@ pub(crate) fn read(folder: &Folder) -> Result<Option<Meta>> {
     }
 }
 
-/// Returns whether one of the two copies in the meta file of `folder` does not validate or cannot
-/// be read. A crash during a save leaves the log so, too.
+/// Returns whether a copy is invalid or unreadable, as after a crash during a save.
 pub(crate) fn has_damaged_copy(folder: &Folder) -> Result<bool> {
     let Some(file) = folder.open_if_there(META, Access::Read)? else { return Ok(false) };
     for _ in 0..LOOKS {
@@ -150,7 +114,7 @@ pub(crate) fn has_damaged_copy(folder: &Folder) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns a state that has only the values of `log`, and the head. All other fields are empty.
+/// Returns a state with these values only.
 pub fn bare_state(log: &LogOf, head: Lsn) -> State {
     let LogOf { uuid, segment_bytes, codec } = *log;
     State {
@@ -172,7 +136,7 @@ pub fn bare_state(log: &LogOf, head: Lsn) -> State {
 }
 
 impl MetaFile {
-    /// Makes the meta file of a log that begins with `state`.
+    /// Makes the meta file of a new log.
     ///
     /// # Errors
     /// As [`FileStore::save_state`](crate::FileStore::save_state).
@@ -183,33 +147,29 @@ impl MetaFile {
         Ok(file)
     }
 
-    /// Takes over the state that [`read`] returned. The first save makes a new file.
+    /// Takes over what [`read`] returned. The first save makes a new file.
     pub(crate) fn open(folder: &Folder, meta: Meta, origin: Origin) -> MetaFile {
         MetaFile { folder: folder.clone(), file: None, meta, origin }
     }
 
-    /// Returns the state that was saved last, or before the first save the one that was read.
     pub(crate) fn state(&self) -> &State {
         &self.meta.state
     }
 
-    /// Returns whether the file that was read is a copy of the one that was written. Returns false
-    /// after the first save, which makes a new file.
+    /// Returns false after the first save, which makes a new file.
     pub(crate) fn is_copy(&self) -> bool {
         self.meta.is_copy
     }
 
-    /// Returns the log's file, folder and log buffer as the last save noted them.
     pub(crate) fn saved_origin(&self) -> &Origin {
         &self.meta.origin
     }
 
-    /// Sets the log buffer that the next save stores.
     pub(crate) fn set_buffer(&mut self, buffer: Option<BufferRef>) {
         self.origin.buffer = buffer;
     }
 
-    /// Saves `state`: when this returns it survives power loss.
+    /// Saves `state` durably.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
         let known = self.file.take();
         let is_known = known.is_some();
@@ -234,7 +194,6 @@ impl MetaFile {
         Ok(())
     }
 
-    /// Makes a file under the temporary name, and notes which one it is.
     fn begin_file(&mut self) -> Result<Box<dyn DiskFile>> {
         self.folder.remove_if_there(META_TEMP)?;
         let file = self.folder.open(META_TEMP, Access::Fresh)?;
@@ -245,7 +204,6 @@ impl MetaFile {
         Ok(file)
     }
 
-    /// Writes both copies, and gives the file its name.
     fn finish_file(&self, file: &dyn DiskFile, block: &Block) -> Result<()> {
         let mut bytes = vec![0; META_BYTES as usize];
         bytes[..BLOCK_BYTES].copy_from_slice(block);
@@ -262,7 +220,6 @@ impl MetaFile {
     }
 }
 
-/// One copy.
 pub(crate) type StateCopy = std::result::Result<Meta, BlockFault>;
 
 fn read_copies(folder: &Folder, file: &dyn DiskFile) -> Result<[Result<StateCopy>; 2]> {
@@ -313,7 +270,7 @@ fn refuse(folder: &Folder, kind: ErrorKind, text: &str) -> Error {
     Error::new(kind, text).at_path(folder.path().join(META))
 }
 
-/// Returns the block of a copy of the state.
+/// Returns the block of a copy.
 #[must_use]
 pub fn encode(meta: &Meta) -> Block {
     let Meta { state, origin, generation, .. } = meta;
@@ -358,10 +315,10 @@ pub fn encode(meta: &Meta) -> Block {
     state.bases.iter().fold(block, with_base).seal()
 }
 
-/// Returns what a copy of the state says.
+/// Decodes a copy.
 ///
 /// # Errors
-/// Why it says nothing.
+/// Why it is invalid.
 pub fn decode(block: &[u8]) -> StateCopy {
     let mut fields = Reader::open(block, MAGIC)?;
     let generation = fields.u64();

@@ -1,8 +1,5 @@
-//! The state of a log that has lost its meta file, as far as the headers of its segments tell it:
-//! for tools that only read. An open for writing refuses such a log.
-//!
-//! What only the meta file knew is gone: where the head lay within its segment, the checkpoint, the
-//! clean end, and whether there was one.
+//! The state of a log without its meta file, from the headers of its segments, for tools that only
+//! read. It lacks the head's place in its segment, the checkpoint and the clean end.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +9,9 @@ use crate::segment::header::{self, LogOf};
 use crate::{CodecId, ErrorKind, Lsn, Result, Uuid};
 use crate::{SegmentHeader, State};
 
-/// Identity of a log, the bytes of its segments, and its codec.
 type LogIdentity = ([u8; 16], u64, Option<CodecId>);
 
-/// Returns the state of the log in `folder`, as the headers of its segments give it, or `None` if
-/// none of them validates.
-///
-/// If segments of several logs lie in the folder, the state is that of the log with the most.
+/// Returns the state of the log with the most segments, if a header is valid.
 pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
     let present = folder.segment_numbers(1)?;
     // With the lowest header and how many there are.
@@ -36,9 +29,8 @@ pub(crate) fn state_of(folder: &Folder) -> Result<Option<State>> {
     }))
 }
 
-/// Returns the first segment of a log whose lowest valid header is `lowest`. Files right below that
-/// one, or right below the end of the epoch that it names, count as segments whose headers are
-/// damaged.
+/// Returns the first segment of a log whose lowest valid header is `lowest`. Files right below it,
+/// or below the end of the epoch that it names, count as segments with damaged headers.
 pub fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> u64 {
     let is_present = |number: &u64| present.binary_search(number).is_ok();
     let ended = lowest.predecessor.and_then(|before| before.end.as_u64().checked_sub(1));
@@ -48,8 +40,6 @@ pub fn first_of(present: &[u64], lowest: &SegmentHeader, segment_bytes: u64) -> 
     first - damaged
 }
 
-/// Returns the header of segment `number`, and the log that it belongs to, or `None` if it does not
-/// validate or cannot be read.
 fn header_of(folder: &Folder, number: u64) -> Result<Option<(LogIdentity, SegmentHeader)>> {
     let block = match folder.header_block(number) {
         // As one that does not validate.

@@ -1,4 +1,4 @@
-//! The meta file: what is on the disk at each moment, and what a reader makes of it.
+//! What is on the disk at each moment, and what a reader makes of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,6 @@ fn block(head: u64, generation: u64) -> Block {
     encode(&meta(sample(head), generation))
 }
 
-/// Makes an empty folder. Returns also the path of the meta file in it.
 fn empty() -> (TempDir, Folder, PathBuf) {
     let temp = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
@@ -102,8 +101,7 @@ fn a_saved_state_survives_damage_of_either_copy() {
     }
 }
 
-/// Checks all alignments: a block of the medium can hold several of the file system's, wherever the
-/// file begins in it.
+/// Checks all alignments: a block of the medium can hold several of the file system's.
 #[test]
 fn a_saved_state_survives_the_loss_of_any_block_of_16_kib() {
     let (_temp, folder, path) = empty();
@@ -129,8 +127,7 @@ fn the_greater_generation_counts() {
     assert_eq!((found(&folder).state, found(&folder).generation), (sample(128), 3));
 }
 
-/// Checks that no process goes on with another one's file: what that process has written may not be
-/// on the medium, though it reads right.
+/// Checks that no process trusts what another one has written.
 #[cfg(unix)]
 #[test]
 fn each_open_writes_a_new_file_and_each_save_both_its_copies() {
@@ -176,8 +173,6 @@ fn epochs(count: u64) -> Vec<EpochExtent> {
     (1..=count).map(|n| extent(n, n * 65_536, n * 65_536 + 8)).collect()
 }
 
-/// Returns the beginning of a block up to the end of a list of `count` epochs, whether or not the
-/// block has room for it.
 fn with_epochs(count: u64) -> Writer {
     let block = Writer::new(MAGIC).bytes(&block(0, 1)[24..LIST_AT]).u64(count);
     epochs(count).iter().fold(block, |block, epoch| {
@@ -268,7 +263,6 @@ fn codec(name: &[u8]) -> Option<CodecId> {
     CodecId::from_bytes(padded, [9; 16])
 }
 
-/// Checks the offsets of docs/format.md.
 #[test]
 fn a_codec_is_read_back_with_its_offset_and_its_feature_bit() {
     for name in [&b"lz4"[..], &[b'x'; 32]] {
@@ -285,7 +279,6 @@ fn a_codec_is_read_back_with_its_offset_and_its_feature_bit() {
     assert_eq!(block(0, 1)[16..20], [0; 4]);
 }
 
-/// Checks an empty name, one with a zero byte, and one that is not UTF-8.
 #[test]
 fn a_name_that_no_codec_has_counts_as_damage() {
     let whole = encode(&meta(State { codec: codec(b"lz4"), ..sample(0) }, 1));
@@ -304,7 +297,6 @@ fn no_list_lies_beside_a_cleared_flag() {
     assert_eq!(decoded(&state), State { epochs: Vec::new(), ..state });
 }
 
-/// Checks the offsets of docs/format.md, and the zeros between the other fields and the list.
 #[test]
 fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     let block = block(0, 1);
@@ -318,7 +310,6 @@ fn the_list_has_its_place_in_the_block_and_zeros_there_are_none() {
     assert_eq!(decode(&endless.seal()), Err(BlockFault::Damaged));
 }
 
-/// Checks that damage of the list counts as damage of the copy, as it does in any other field.
 #[test]
 fn a_copy_whose_list_is_damaged_counts_as_damaged() {
     let (_temp, folder, path) = empty();
@@ -329,7 +320,6 @@ fn a_copy_whose_list_is_damaged_counts_as_damaged() {
     assert_eq!(read(&folder).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// Returns a whole block with `value` in the field at 120.
 fn with_reserved(block: Block, value: u64) -> Block {
     Writer::new(MAGIC)
         .bytes(&block[24..RESERVED_AT])

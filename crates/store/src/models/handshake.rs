@@ -8,7 +8,6 @@ use crate::Lsn;
 use crate::segment::handshake::Handshake;
 use crate::sync::{AtomicU64, Ordering, WaitWord, model_check};
 
-/// What the preparer has done, and a word for the thread that waits for it.
 #[derive(Debug)]
 struct Done {
     up_to: AtomicU64,
@@ -28,7 +27,6 @@ impl Done {
     }
 }
 
-/// Runs the preparer with rounds that have work again at the next tail.
 fn prepare(handshake: &Handshake, done: &Done) {
     while handshake.wait_until_asked() {
         loop {

@@ -1,6 +1,4 @@
-//! Models of the store under the model checker loom: `verification/loom.sh` runs them.
-//!
-//! They run the store's own code on a file that exists in the model only.
+//! Models of the store under loom, on a file of the model: `verification/loom.sh` runs them.
 
 mod handshake;
 mod segment_file;

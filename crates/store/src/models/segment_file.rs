@@ -1,4 +1,4 @@
-//! Models of a segment's file: what leader and preparer write, and who learns of a failed sync.
+//! Models of a segment's file.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -14,8 +14,8 @@ use crate::sync::{AtomicU32, Ordering, model_check};
 const PAGE: u64 = 4096;
 const PAGES: usize = 2;
 
-/// A file of which the model keeps one cell for each page: two threads that write the same page at
-/// the same time are a data race.
+/// A file with one cell for each page, so that two writes of a page at the same time are a data
+/// race.
 struct ModelFile {
     pages: [UnsafeCell<u8>; PAGES],
     // The system reports a failed write-back to one sync.
@@ -87,7 +87,6 @@ fn segment(file: &Arc<ModelFile>) -> Arc<SegmentFile> {
     Arc::new(segment.stepping(PAGE))
 }
 
-/// Checks that a leader and the preparer that write to one segment never touch the same bytes.
 #[test]
 fn zeros_never_cover_a_record() {
     model_check("zeros_never_cover_a_record", 3, || {
@@ -110,7 +109,6 @@ fn zeros_never_cover_a_record() {
     });
 }
 
-/// Checks that the drop of a failed step ends it, as it does after a panic.
 #[test]
 fn an_unfinished_step_keeps_no_leader_waiting() {
     model_check("an_unfinished_step_keeps_no_leader_waiting", 3, || {
@@ -126,7 +124,7 @@ fn an_unfinished_step_keeps_no_leader_waiting() {
     });
 }
 
-/// Checks that a failed write-back, which the system reports to one of two syncs, fails both.
+/// Checks a failed write-back, which the system reports to one of two syncs.
 #[test]
 fn a_failed_sync_fails_for_every_thread() {
     model_check("a_failed_sync_fails_for_every_thread", 100, || {

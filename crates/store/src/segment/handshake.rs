@@ -3,10 +3,10 @@
 //!
 //! # Protocol
 //! Leader: (1) Store the tail. (2) Read `next_work`. If the tail has reached it, replace it by
-//! `NO_WORK` and ask.
-//! Preparer: (1) Read the word. (2) Take the request; if there is none, sleep unless the word has
-//! changed, and begin again at 1. (3) Read the tail and do a round. (4) Replace `next_work` by the
-//! tail at which there is work again. (5) Read the tail. If it has come that far, go on at 3.
+//! `NO_WORK` and ask. Preparer: (1) Read the word. (2) Take the request; if there is none, sleep
+//! unless the word has changed, and begin again at 1. (3) Read the tail and do a round. (4) Replace
+//! `next_work` by the tail at which there is work again. (5) Read the tail. If it has come that
+//! far, go on at 3.
 //!
 //! # Ordering pairs
 //! - P8: the leader reads `next_work`, and the preparer replaces it, by read-modify-writes
@@ -22,9 +22,9 @@
 use crate::Lsn;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, WaitWord};
 
-/// `next_work` while a round runs or is asked for: no tail reaches it.
+/// No tail reaches it: a round runs or is asked for.
 const NO_WORK: u64 = u64::MAX;
-/// `next_work` of a round that was put off: the next tail asks again.
+/// Every tail reaches it: a round was put off.
 const AT_ONCE: u64 = 0;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Handshake {
         }
     }
 
-    /// Moves the tail. Returns whether there is work now: the caller asks for a round.
+    /// Moves the tail. Returns whether the caller is to ask for a round.
     #[must_use]
     pub(crate) fn follow(&self, tail: Lsn) -> bool {
         self.set_tail(tail);
@@ -72,7 +72,6 @@ impl Handshake {
         Lsn::new(self.tail.load(Ordering::Relaxed))
     }
 
-    /// Asks the preparer for a round.
     pub(crate) fn ask(&self) {
         // AcqRel: publishes the tail to the preparer, which may see the request before the change
         // of the word; pairs with the swap in `wait_until_asked`.
@@ -80,7 +79,7 @@ impl Handshake {
         self.word.wake_all();
     }
 
-    /// Puts the round off, as the disk asks. The next tail asks again.
+    /// Lets the next tail ask again.
     pub(crate) fn put_off(&self) {
         // AcqRel: as in `finish_round`.
         self.next_work.swap(AT_ONCE, Ordering::AcqRel);
@@ -91,8 +90,8 @@ impl Handshake {
         self.next_work.load(Ordering::Relaxed) == AT_ONCE
     }
 
-    /// Ends a round after which there is work again at the tail `next`. Returns whether the tail
-    /// has come that far already.
+    /// Ends a round, with work again at the tail `next`. Returns whether the tail has come that
+    /// far.
     #[must_use]
     pub(crate) fn finish_round(&self, next: Lsn) -> bool {
         // AcqRel: either the leader sees the value, or this thread sees the leader's tail [P8].
@@ -115,7 +114,6 @@ impl Handshake {
         }
     }
 
-    /// Ends the preparer.
     pub(crate) fn stop(&self) {
         // Relaxed: the change of the word publishes it [P10].
         self.is_stopped.store(1, Ordering::Relaxed);

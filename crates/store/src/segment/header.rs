@@ -1,35 +1,22 @@
-//! Segment headers: the sealed block at the start of a segment's file.
-//!
-//! ```text
-//! offset  bytes  field
-//!      0     24  magic PALISEGM, checksum, version, feature bits
-//!     24     16  UUID of the log
-//!     40      8  segment number
-//!     48      8  base LSN
-//!     56      8  bytes of log in a segment
-//!     64      8  epoch
-//!     72      8  salt of the epoch
-//!     80      8  1 in an epoch's first segment, else 0
-//!     88      8  number of the epoch before
-//!     96      8  exclusive end of the epoch before
-//!    104     32  name of the log's codec, then zeros    136 16  its key identifier
-//! ```
-//!
-//! The feature bit of the codec is set if the log has one. An archive has nothing but segments: it
-//! knows the codec from here.
-//!
-//! The log's bytes follow behind the block.
+//! Segment headers: the sealed block before the log's bytes. `docs/format.md` has the fields. An
+//! archive, which has only segments, knows the codec from them.
 
 #![allow(clippy::missing_errors_doc, reason = "the type of the error lists them")]
 
-use crate::block::{Block, BlockFault, Magic, Reader, Writer};
-use crate::{CodecId, Lsn, MIN_SEGMENT_BYTES, Uuid, check_segment_bytes};
-use crate::{Predecessor, SegmentHeader};
+use std::error::Error as _;
+
+use super::Segments;
+use crate::block::{BLOCK_BYTES, Block, BlockFault, Magic, Reader, Writer};
+use crate::folder::{Folder, segment_name};
+use crate::{
+    BadHeader, CodecId, Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Predecessor, Segment,
+    SegmentHeader, Uuid, check_segment_bytes,
+};
 
 const MAGIC: Magic = *b"PALISEGM";
 const CODEC_AT: usize = 104;
 
-/// Encodes `header`, of a segment of `log`, as a block.
+/// Encodes a header.
 pub fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
     let predecessor = header.predecessor.unwrap_or_default();
     Writer::new(MAGIC)
@@ -46,7 +33,7 @@ pub fn encode(header: &SegmentHeader, log: &LogOf) -> Block {
         .seal()
 }
 
-/// What a header says of its log as a whole.
+/// What a header stores of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOf {
     /// The identity of the log.
@@ -57,17 +44,17 @@ pub struct LogOf {
     pub codec: Option<CodecId>,
 }
 
-/// Why a header is none of the segment that it was read for.
+/// Why a header does not fit the segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// The block itself does not validate.
+    /// The block does not validate.
     Block(BlockFault),
-    /// It validates and is the header of something else, which the text names.
+    /// It is the header of something else, which the text names.
     Misplaced(String),
 }
 
 impl HeaderFault {
-    /// Returns whether a later version of Palisade wrote the block.
+    /// Returns whether a later version wrote the block.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, HeaderFault::Block(fault) if fault.is_unsupported())
     }
@@ -82,7 +69,7 @@ impl std::fmt::Display for HeaderFault {
     }
 }
 
-/// Reads the header of segment `number` of the log `uuid`.
+/// Decodes the header of segment `number`.
 pub fn decode(
     block: &[u8],
     uuid: Uuid,
@@ -114,7 +101,7 @@ pub fn decode(
     Ok(SegmentHeader { number, base, epoch, salt, predecessor })
 }
 
-/// Returns the log that the header in `block` belongs to. Does not check the other fields.
+/// Returns only the header's log, unchecked otherwise.
 pub fn log_of(block: &[u8]) -> Result<LogOf, BlockFault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let uuid = Uuid(fields.array());
@@ -126,8 +113,7 @@ pub fn log_of(block: &[u8]) -> Result<LogOf, BlockFault> {
     Ok(LogOf { uuid, segment_bytes, codec: fields.codec()? })
 }
 
-/// Returns the number of the segment that the header in `block` belongs to. Does not check the
-/// other fields.
+/// Returns only the header's segment number, unchecked otherwise.
 pub fn number_of(block: &[u8]) -> Result<u64, BlockFault> {
     let mut fields = Reader::open(block, MAGIC)?;
     let _uuid: [u8; 16] = fields.array();
@@ -136,6 +122,109 @@ pub fn number_of(block: &[u8]) -> Result<u64, BlockFault> {
 
 fn misplaced<T>(text: String) -> Result<T, HeaderFault> {
     Err(HeaderFault::Misplaced(text))
+}
+
+pub(crate) const READ_HEADER: &str = "read the segment's header";
+
+impl Segments {
+    pub(crate) fn list(&self) -> crate::Result<Vec<Segment>> {
+        self.list_from(0).map(|(_, segments)| segments)
+    }
+
+    pub(crate) fn list_from(&self, from: u64) -> crate::Result<(Vec<u64>, Vec<Segment>)> {
+        let numbers = self.numbers()?;
+        let looks = numbers.iter().filter(|number| **number >= from);
+        // `look` returns `None` for a segment that was freed after the listing.
+        let looks = looks.filter_map(|number| self.look(*number).transpose());
+        let segments = looks.collect::<crate::Result<_>>()?;
+        Ok((numbers, segments))
+    }
+
+    pub(super) fn numbers(&self) -> crate::Result<Vec<u64>> {
+        if let Some(found) = self.found.lock().as_ref() {
+            return Ok(found.clone());
+        }
+        self.folder.segment_numbers(self.shape.segment_bytes)
+    }
+
+    /// As `numbers`, for a caller that changes segments: later calls list the folder.
+    pub(super) fn numbers_to_change(&self) -> crate::Result<Vec<u64>> {
+        let numbers = self.numbers();
+        *self.found.lock() = None;
+        numbers
+    }
+
+    /// Removes from `numbers` the files below `made` without a valid header, which the log did not
+    /// make: a header is durable before its segment has a name. This process, or the one before
+    /// that came to a clean end, made those from `made` on.
+    pub(super) fn keep_own(&self, made: u64, numbers: &mut Vec<u64>) -> crate::Result<()> {
+        let mut own = Vec::with_capacity(numbers.len());
+        for &number in numbers.iter() {
+            let is_own = number >= made
+                || self
+                    .look(number)?
+                    .is_some_and(|segment| !matches!(segment.header, Err(BadHeader::Damaged(_))));
+            own.extend(is_own.then_some(number));
+        }
+        *numbers = own;
+        Ok(())
+    }
+
+    pub(super) fn look(&self, number: u64) -> crate::Result<Option<Segment>> {
+        let Some(file) = self.file_to_read(number)? else { return Ok(None) };
+        let block = file.read_header();
+        let block = block.map_err(|error| self.named(READ_HEADER, number, error));
+        listed(number, block, |block| self.check_header(block, number)).map(Some)
+    }
+
+    pub(super) fn check_header(&self, block: &[u8], number: u64) -> crate::Result<Segment> {
+        check_header(&self.folder, block, self.shape.uuid, self.shape.segment_bytes, number)
+    }
+}
+
+/// Returns segment `number` with what `check` finds, or with the failure to read its header.
+///
+/// # Errors
+/// Those of `block`, except `Io`, and of `check`.
+pub fn listed(
+    number: u64,
+    block: crate::Result<Vec<u8>>,
+    check: impl FnOnce(&[u8]) -> crate::Result<Segment>,
+) -> crate::Result<Segment> {
+    match block {
+        Ok(block) => check(&block),
+        Err(error) if error.kind() == ErrorKind::Io => {
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            let text = format!("the segment's header cannot be read: {cause}");
+            Ok(Segment { number, header: Err(BadHeader::Unreadable(text)) })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses an unknown format only.
+pub(crate) fn check_header(
+    folder: &Folder,
+    block: &[u8],
+    uuid: Uuid,
+    segment_bytes: u64,
+    number: u64,
+) -> crate::Result<Segment> {
+    debug_assert!(block.len() <= BLOCK_BYTES, "a header is one block");
+    match decode(block, uuid, segment_bytes, number) {
+        Err(fault) if fault.is_unsupported() => {
+            let text = fault.to_string();
+            let path = folder.path().join(segment_name(number));
+            Err(Error::new(ErrorKind::Unsupported, text).at_path(path).at_segment(number))
+        }
+        other => Ok(Segment { number, header: other.map_err(damaged) }),
+    }
+}
+
+/// Returns why a header with this fault is none.
+#[must_use]
+pub fn damaged(fault: HeaderFault) -> BadHeader {
+    BadHeader::Damaged(fault.to_string())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The segments of a log that this process writes: their files, their making and recycling.
 //!
-//! A file gets a segment's name only when it is complete: it is a spare first, gets the header,
-//! is synced, renamed, and the folder is synced. What a spare holds is never read.
+//! A file gets a segment's name only when it is complete: a spare gets the header, is synced and
+//! renamed, and the folder is synced.
 //!
 //! Locks, taken in this order:
 //! 1. `maker`: the making of segments. Held over device calls, except while a release frees files
-//!    or the preparer makes a spare. So a commit that needs a segment does not wait for a release.
+//!    or the preparer makes a spare, so that a commit does not wait for them.
 //! 2. `zeroing`: the segment that the preparer zeroes. Held over calls that open, rename or remove
 //!    a segment's file.
 //! 3. `files`: the open files. Never held over a call to the disk.
@@ -14,19 +14,15 @@
 //! A thread that holds `discarded` or `found` takes no other lock. The callback for released
 //! segments runs under no lock.
 
+mod files;
 pub(crate) mod handshake;
 pub mod header;
-pub mod list;
 mod move_tail;
-mod open_files;
 pub(crate) mod preparer;
 mod released;
 pub mod segment_file;
-mod space;
 mod spares;
-mod spares_to_keep;
 mod trust;
-mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -38,8 +34,8 @@ use crate::{CodecId, Error, ErrorKind, Lsn, Result, Uuid};
 
 use self::header::LogOf;
 use self::segment_file::{LOG_AT, SegmentFile};
+use self::spares::Demand;
 use self::spares::MayExceed;
-use self::spares_to_keep::Demand;
 use self::trust::Trust;
 use crate::disk::{Access, ZeroSteps};
 use crate::folder::{
@@ -49,42 +45,33 @@ use crate::folder::{
 
 pub use self::released::{OnRelease, ReleasedSegment};
 
-/// The advice if a sync of a copied log failed. An open also treats the log's own folder as a copy,
-/// if the number of its device has changed.
+/// The advice if a copy cannot be synced. A log whose device has another number counts as one.
 pub(crate) const COPY_AGAIN: &str = "remove the folder of the copy, then copy the log again; if it \
      was not copied, but its device has another number now: mount it again, then rename \
      `meta.unsynced` to `meta`";
 
-/// What does not change while the store is open.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) uuid: Uuid,
     pub(crate) segment_bytes: u64,
     pub(crate) codec: Option<CodecId>,
-    /// Whether a written block stays in its place; only then are files recycled.
+    /// Whether a written block stays in its place; otherwise no file is recycled.
     pub(crate) in_place: bool,
-    /// Whether files are written with zeros ahead of the tail.
     pub(crate) zero_fill: bool,
-    /// The least number of released files that are kept for reuse.
     pub(crate) spare_segments: usize,
-    /// How much is zeroed at a time.
     pub(crate) zero_steps: ZeroSteps,
-    /// The bytes that the files of segments and spares may take.
     pub(crate) max_bytes: Option<u64>,
 }
 
 impl Shape {
-    /// Returns what the headers of segments say of the log.
     pub(crate) fn log(&self) -> LogOf {
         LogOf { uuid: self.uuid, segment_bytes: self.segment_bytes, codec: self.codec }
     }
 
-    /// Returns whether files are written with zeros before the log comes to them.
     pub(crate) fn does_zero(&self) -> bool {
         self.zero_fill && self.in_place
     }
 
-    /// Returns the length of a segment's file in bytes.
     pub(crate) fn file_bytes(&self) -> u64 {
         LOG_AT + self.segment_bytes
     }
@@ -94,46 +81,42 @@ impl Shape {
     }
 }
 
-/// The segments of an open log.
 #[derive(Debug)]
 pub(crate) struct Segments {
     pub(crate) folder: Folder,
     pub(crate) shape: Shape,
     process: ProcessMark,
     on_release: Option<Arc<dyn OnRelease>>,
-    /// The segments that the open found. `None` as soon as this process may make or free any; no
-    /// other process does.
+    /// The segments that the open found; `None` as soon as this process may change any.
     found: Mutex<Option<Vec<u64>>>,
-    /// For `on_release`, the ranges between one epoch's end and the next one's base.
+    /// For `on_release`: no record lies in these ranges.
     discarded: Mutex<BTreeSet<(Lsn, Lsn)>>,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
     last_read: Mutex<Option<(u64, Arc<SegmentFile>)>>,
     maker: Mutex<Maker>,
     /// Notified when `Maker::making` becomes `None`.
     made: Condvar,
-    /// The segment that the preparer is zeroing.
     zeroing: Mutex<Option<u64>>,
     prepared: AtomicU64,
     /// Segments that begin below may pass `max_bytes`.
     unlimited_below: StatCell,
-    /// The first failure that `fail` has kept. It poisons the log at the leader's next sync.
+    /// The first failure, which poisons at the leader's next sync.
     failure: OnceLock<Error>,
 }
 
 #[derive(Debug, Default)]
 struct Maker {
     epoch: Option<Epoch>,
-    /// The trusted spares: files that lack only the header. The lowest number is taken first.
+    /// Trusted files that lack only the header.
     spares: BTreeSet<u64>,
-    /// The spare that the preparer is making without the lock. It may have no name yet.
+    /// What the preparer is making without the lock, perhaps still without a name.
     making: Option<u64>,
-    /// The segment that a release renames without the lock, and the number of the spare that it
-    /// becomes. One release runs at a time.
+    /// The segment that the one running release renames without the lock, and its spare's number.
     recycling: Option<(u64, u64)>,
     next_spare: u64,
     trust: Trust,
     demand: Demand,
-    /// A segment that has its name, but the folder's sync failed for lack of space.
+    /// A segment with its name, after whose making the folder's sync lacked space.
     half_named: Option<(u64, Arc<SegmentFile>)>,
 }
 
@@ -177,7 +160,7 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Returns whether this process opened the log. Returns false in a forked child.
+    /// Returns false in a forked child.
     pub(crate) fn is_own(&self) -> bool {
         self.process.is_own()
     }
@@ -196,8 +179,6 @@ impl Segments {
         read.map_err(|error| self.named("read the segment", number, error).at_lsn(at))
     }
 
-    /// Syncs every segment that has bytes in `[from, to)`, oldest first. All below `from` is
-    /// durable.
     pub(crate) fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
         if from >= to {
             return Ok(());
@@ -218,12 +199,9 @@ impl Segments {
         self.check()
     }
 
-    /// Keeps a failure that must poison the log. `sync` and `prepare` return it. For example, a
-    /// sync of the preparer has failed: the bytes that it could not write may be the leader's, and
-    /// no later sync reports the error.
-    ///
-    /// Turns a lack of space into `Io`, which poisons (G6): freed space does not bring lost bytes
-    /// back.
+    /// Keeps a failure, which `sync` and `prepare` return, so that it poisons the log: a failed
+    /// sync of the preparer may concern the leader's bytes, and no later sync reports it. Turns
+    /// `NoSpace` into `Io` (G6): freed space does not bring lost bytes back.
     pub(crate) fn fail(&self, error: Error) {
         let error = match error.kind() {
             ErrorKind::NoSpace => error.with_kind(ErrorKind::Io),
@@ -233,8 +211,7 @@ impl Segments {
         let _ = self.failure.set(error);
     }
 
-    /// Refuses a folder that was moved, removed or replaced, and keeps the failure. Else the log
-    /// would acknowledge records that the next open does not find.
+    /// Refuses a folder that was moved, removed or replaced, and keeps the failure.
     pub(crate) fn check_in_place(&self) -> Result<()> {
         let advise = |error: Error| {
             error.with_advice(
@@ -247,12 +224,10 @@ impl Segments {
         self.folder.check_in_place().map_err(advise).inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// Returns `NoSpace` if the system does not let this process make files as long as a segment's.
     fn check_file_size(&self) -> Result<()> {
         self.folder.check_file_size(LOG_AT + self.shape.segment_bytes)
     }
 
-    /// Returns the failure that `fail` has kept, if there is one.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -263,7 +238,6 @@ impl Segments {
         Lsn::new(self.prepared.load(Ordering::Acquire))
     }
 
-    /// Makes segments of the running epoch until `prepared() >= to`; returns whether it made any.
     pub(crate) fn prepare(&self, to: Lsn) -> Result<bool> {
         self.check()?;
         let mut made = false;
@@ -290,9 +264,8 @@ impl Segments {
         Ok(made)
     }
 
-    /// Begins `epoch`, whose log begins with the bytes `first`. If the epoch before `is_running`,
-    /// `NoSpace` means that nothing was changed. So if the new name may have reached the disk, a
-    /// lack of space is returned as `Io`.
+    /// Begins `epoch`, whose log begins with `first`. If the epoch before `is_running`, `NoSpace`
+    /// means that nothing was changed: once the name may be on the disk, a lack of space is `Io`.
     pub(crate) fn begin(&self, epoch: &Epoch, first: &[u8], is_running: bool) -> Result<()> {
         self.check_in_place()?;
         self.check_file_size()?;
@@ -332,13 +305,10 @@ impl Segments {
         Ok(())
     }
 
-    /// Returns whether this process has begun or resumed an epoch.
     pub(crate) fn has_epoch(&self) -> bool {
         self.maker.lock().epoch.is_some()
     }
 
-    /// Makes every segment, and the names, survive power loss: the folder is a copy of another one,
-    /// and nobody knows whether it was synced.
     pub(crate) fn sync_all(&self) -> Result<()> {
         // This process does not know whether a write of the copied spares failed.
         self.distrust_what_was_found(&mut self.maker.lock(), u64::MAX)?;
@@ -371,9 +341,8 @@ impl Segments {
         self.trust_what_was_found(&mut maker, self.split(epoch.base).0)
     }
 
-    /// Frees the segments that lie wholly in `[from, to)`. Before that, the callback gets each of
-    /// them that holds records. If the callback fails, its segment and all above it stay. A file
-    /// without a valid header stays, too.
+    /// As `FileStore::release`, after the callback got the segments with records. A file without a
+    /// valid header stays.
     pub(crate) fn release(&self, from: Lsn, to: Lsn) -> Result<()> {
         let mut numbers = self.numbers_to_change()?;
         let lowest = numbers.first().copied().unwrap_or_default();
@@ -399,10 +368,7 @@ impl Segments {
         handed_out
     }
 
-    /// Removes the segments that lie wholly in `[from, to)`, whose records were truncated. A file
-    /// without a valid header stays.
-    ///
-    /// They are not recycled: such a truncation is rare, and nobody waits for their files.
+    /// As `FileStore::discard`. A file without a valid header stays.
     pub(crate) fn discard(&self, from: Lsn, to: Lsn) -> Result<()> {
         let maker = self.maker.lock();
         let mut numbers = self.numbers_to_change()?;
@@ -442,9 +408,8 @@ impl Segments {
         file.map(Arc::new).map_err(|error| self.named("look at the segment", number, error))
     }
 
-    /// Returns the error of a failed sync. Its kind is `Io`, which poisons (G6), even if the system
-    /// reported a lack of space: the page cache may have dropped bytes that it could not write, and
-    /// the next sync would succeed without them.
+    /// Returns the error of a failed sync: always `Io`, which poisons (G6). If space lacked, the
+    /// page cache may have dropped the bytes, and the next sync would succeed without them.
     fn sync_failed(&self, number: u64, error: io::Error) -> Error {
         self.named("sync the segment", number, error).with_kind(ErrorKind::Io)
     }

@@ -1,10 +1,7 @@
-//! The end of the log moves into new files, because a write or sync of the old ones may have
-//! failed.
+//! The move of the log's end into new files.
 //!
-//! A copy is written to a new file, which is synced before it takes the segment's name: at each
-//! moment the name stands for a file that has all of the bytes. So power loss in the middle takes
-//! nothing, where writing the same bytes again in place could tear what is durable (M1), or reach
-//! the medium never.
+//! A copy is synced before it takes the segment's name, so the name always stands for a whole file.
+//! Writing the bytes again in place could tear what is durable (M1), or never reach the medium.
 
 use super::spares::take_number;
 use super::{Maker, Segments};
@@ -15,22 +12,18 @@ use crate::segment::segment_file::LOG_AT;
 use crate::{Epoch, TailSource};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// Bytes of a segment that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// The bytes that one segment is to have.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     number: u64,
-    /// Where the bytes of the source begin: below, the old file has them.
+    /// The old file has the bytes below.
     from: Lsn,
     to: Lsn,
 }
 
 impl Segments {
-    /// Moves `[from, to)` of `epoch`, as
-    /// [`Store::move_tail`](crate::Store::move_tail) says. One file at a time is
-    /// enough: the old one's space comes back.
+    /// As `FileStore::move_tail`. Needs space for one more file only.
     pub(crate) fn move_tail(
         &self,
         epoch: &Epoch,
@@ -91,9 +84,8 @@ impl Segments {
         file.sync_data().map_err(unwritten)
     }
 
-    /// Copies the header, and the old file's bytes below the part, which were durable and lie below
-    /// the head. If only the log buffer has the segment, there is no old file: then this writes a
-    /// new header, and the part begins with the segment.
+    /// Copies the header and the durable bytes below the part. Writes a new header if only the log
+    /// buffer has the bytes; the part then begins with the segment.
     fn copy_old(&self, file: &dyn DiskFile, name: &str, epoch: &Epoch, part: Part) -> Result<()> {
         let unwritten = |error| self.folder.error("write the copy of a segment", name, error);
         let base = self.start_of(part.number);

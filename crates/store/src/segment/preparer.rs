@@ -1,23 +1,20 @@
-//! The preparer: one thread per store that gets space ready ahead of the tail.
-//!
-//! The thread starts with the first work. Each round takes these steps:
+//! The preparer: one thread per store that gets space ready ahead of the tail. Each round takes
+//! these steps:
 //! 1. Make segments up to `Shared::wanted`: at least the one that holds the tail.
 //! 2. Make a spare if there is none.
 //! 3. Extend the file `reserve` if it is too small.
-//! 4. Zero ahead of the tail. If the tail is past half of its segment, also zero the next segment.
+//! 4. Zero ahead of the tail, and, if the tail is past half of its segment, the next segment. Skip
+//!    this step if the tail is faster than `FLOOD_BYTES_PER_SECOND`; a new spare still gets its
+//!    first zeros.
 //!
-//! After a lack of space or file descriptors, the round ends and a later round tries again. A
-//! thread that needs a segment sooner makes it in `prepare` and gets the error. Any other error
-//! poisons the log at its next sync, or when a thread that writes needs another segment.
+//! After a lack of space or file descriptors a later round tries again, and a thread that needs a
+//! segment sooner makes it in `prepare` and gets the error. Any other error poisons the log at its
+//! next sync, or when a writing thread needs another segment.
 //!
-//! If the tail moves faster than `FLOOD_BYTES_PER_SECOND`, the round does not zero ahead of the
-//! tail, because zeros would double the load of the device. A new spare still gets its first step
-//! of zeros.
+//! With `Background::Now` or `Background::Later` there is no thread, and no measure of the tail's
+//! speed.
 //!
-//! A disk can ask for no preparer thread. With `Background::Now` the caller runs the round at once;
-//! with `Background::Later` a later request runs it. Neither measures the tail's speed.
-//!
-//! [`handshake`](super::handshake) has the protocol of the preparer and the thread that writes.
+//! [`handshake`](super::handshake) has the protocol of the preparer and the writing thread.
 
 use std::sync::Arc;
 
@@ -27,18 +24,17 @@ use crate::segment::handshake::Handshake;
 use crate::sync::{AtomicU64, Instant, JoinHandle, Mutex, Ordering, spawn, survive};
 use crate::{Error, ErrorKind, Lsn};
 
-/// The most segments to make ahead of the tail's segment. `Shared::ahead` begins at one, and grows
-/// by one, up to this, each time that a writing thread had to make a segment itself.
+/// The most segments ahead of the tail's. `Shared::ahead` begins at one, and grows when a writing
+/// thread had to make a segment.
 const MAX_AHEAD: u64 = 4;
-/// Above this speed of the tail, the preparer does not zero ahead of the tail. Zeros would double
-/// the load of the device, and large commits gain little from them.
+/// Above this speed zeros would double the load of the device, and large commits gain little from
+/// them.
 const FLOOD_BYTES_PER_SECOND: f64 = 256e6;
-/// An advance below this is too short to measure the speed of the tail.
+/// A shorter advance does not measure the speed.
 const FLOOD_LEAST_BYTES: u64 = 256 << 10;
-/// Zeroing steps between two syncs. Four steps of 256 KiB, the default, are 1 MiB.
+/// 1 MiB by default.
 const STEPS_PER_SYNC: usize = 4;
 
-/// The preparer: its shared state, and the handle of its thread once that runs.
 #[derive(Debug)]
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
@@ -58,27 +54,23 @@ impl Preparer {
         Preparer { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// Notes that the tail is at `tail`, and asks for a round if work is due.
     pub(crate) fn follow(&self, tail: Lsn) {
         if self.shared.handshake.follow(tail) {
             self.ask();
         }
     }
 
-    /// Sets the tail after an open, and asks for a round.
     pub(crate) fn start(&self, tail: Lsn) {
         self.shared.handshake.set_tail(tail);
         self.ask();
     }
 
-    /// Notes that a thread that writes had to make a segment itself.
     pub(crate) fn was_late(&self) {
         // Relaxed: a hint that guards nothing.
         let ahead = self.shared.ahead.load(Ordering::Relaxed);
         self.shared.ahead.store((ahead + 1).min(MAX_AHEAD), Ordering::Relaxed);
     }
 
-    /// Ends the thread and waits for it; later calls do nothing.
     pub(crate) fn stop(&self) {
         self.finish_what_was_put_off();
         let mut thread = self.thread.lock();
@@ -89,8 +81,6 @@ impl Preparer {
         }
     }
 
-    /// Runs a round that the disk put off, if the disk now answers `Now`. On a real disk, too, a
-    /// round can still run when `stop` begins.
     fn finish_what_was_put_off(&self) {
         let shared = &self.shared;
         if shared.handshake.is_put_off() && self.background() == Background::Now {
@@ -153,7 +143,7 @@ impl Shared {
     }
 
     /// Runs a round, and stores the tail of the next one. Returns whether the tail has reached it.
-    /// A panic, which only a fault of the log can cause, poisons the log as an error does.
+    /// A panic poisons the log.
     fn round_for(&self, tail: Lsn, is_flood: bool) -> bool {
         let round = || {
             if !self.handshake.is_stopped() {
@@ -168,9 +158,6 @@ impl Shared {
         self.handshake.finish_round(next)
     }
 
-    /// Does what is due for `tail`. After a lack of space or file descriptors, a later round and
-    /// `prepare` try again. Any other error poisons the log at its next sync, or when a thread that
-    /// writes needs another segment.
     fn round(&self, tail: Lsn, is_flood: bool) {
         let prepared = self.segments.prepare(self.wanted(tail)).map(drop);
         let kept = prepared.and_then(|()| self.segments.keep_a_spare());
@@ -193,7 +180,6 @@ impl Shared {
         }
     }
 
-    /// Returns the LSN up to which the store should have segments if the tail is at `tail`.
     fn wanted(&self, tail: Lsn) -> Lsn {
         let (number, used) = self.segments.split(tail);
         // Relaxed: a hint.
@@ -202,8 +188,8 @@ impl Shared {
         self.segments.start_of(number + 1 + if is_late { ahead } else { 0 })
     }
 
-    /// Zeroes segment `number` up to `goal` in steps, and syncs them. Returns early if the tail has
-    /// left the segment, the preparer was stopped, or a step or sync failed.
+    /// Zeroes segment `number` up to `goal`, in synced steps. Ends if the tail has left the
+    /// segment, the preparer was stopped, or a step or sync failed.
     fn zero(&self, number: u64, goal: u64) {
         let Some(zeroing) = self.segments.begin_zeroing(number) else {
             return;
@@ -226,7 +212,6 @@ impl Shared {
         }
     }
 
-    /// Returns the tail at which the next work is due.
     fn next_work_after(&self, tail: Lsn, is_flood: bool) -> Lsn {
         let segments = &self.segments;
         let segment_bytes = segments.shape.segment_bytes;
@@ -255,15 +240,12 @@ impl Shared {
     }
 }
 
-/// The tail and the time of the last measurement of its speed.
 struct Pace {
     at: Instant,
     tail: Lsn,
 }
 
 impl Pace {
-    /// Returns whether the tail moved faster than `FLOOD_BYTES_PER_SECOND` since the last call.
-    /// Returns false if it advanced by less than `FLOOD_LEAST_BYTES`.
     fn is_flood(&mut self, tail: Lsn) -> bool {
         let bytes = tail.bytes_since(self.tail);
         let seconds = self.at.elapsed().as_secs_f64();

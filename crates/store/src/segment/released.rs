@@ -1,8 +1,7 @@
-//! The callback for released segments: it gets each before the log loses it.
+//! The callback for released segments.
 //!
-//! An epoch that ended inside a segment leaves bytes behind its end that may look like records.
-//! The store remembers these discarded ranges from the open on, as the headers name them, because
-//! such a header may rot before its segment is released.
+//! An epoch that ended inside a segment leaves bytes behind its end that may look like records. The
+//! store notes these ranges at the open, because the headers that name them may rot later.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -15,28 +14,23 @@ use crate::sync::survive;
 use crate::{BadHeader, Segment, SegmentHeader};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
-/// A callback that gets each segment before the log gives it up, for example to copy it.
-///
-/// `Options::on_release` sets it; `Archive` implements it.
+/// Gets each segment before the log gives it up, as `Archive` does: see `Options::on_release`.
 pub trait OnRelease: fmt::Debug + Send + Sync {
-    /// Takes a segment that `Wal::truncate_before` releases. When this returns `Ok`, the log
-    /// recycles or removes the segment's file.
+    /// Takes a segment that `Wal::truncate_before` releases. After `Ok` the log recycles or removes
+    /// its file.
     ///
-    /// The thread that releases calls it: one that truncates, or one that drops the last reader of
-    /// the segment. The calls come one at a time, with the segments in ascending order, under no
-    /// lock of the store: other threads append, commit, read and truncate the suffix meanwhile. The
-    /// callback must not call `truncate_before` or `close` of the same log; in other threads these
-    /// calls wait for it.
+    /// The thread that truncates, or that drops the segment's last reader, makes the calls, one at
+    /// a time and in ascending order, under no lock of the store: other threads append, commit,
+    /// read and truncate the suffix meanwhile. The callback must not call `truncate_before` or
+    /// `close` of the same log; in other threads these calls wait for it.
     ///
-    /// Neither an open nor a truncation of the suffix calls it: what they free holds no records of
-    /// the log.
-    /// After a crash the next truncation releases what is left below the head, so the callback may
-    /// get a segment twice.
+    /// An open and a truncation of the suffix do not call it. After a crash it may get a segment
+    /// again.
     ///
     /// # Errors
-    /// If it fails or panics, that segment and all above it stay. `truncate_before` returns the
-    /// error, though the head has moved. The drop of a reader reports no error. The next truncation
-    /// tries again.
+    /// After an error or a panic that segment and all above it stay until the next truncation.
+    /// `truncate_before` returns the error, although the head has moved; the drop of a reader
+    /// reports none.
     fn released(&self, segment: &ReleasedSegment<'_>) -> Result<()>;
 }
 
@@ -46,25 +40,23 @@ impl<T: OnRelease + ?Sized> OnRelease for Arc<T> {
     }
 }
 
-/// A segment that the log is about to give up: what it is, and its bytes.
+/// A segment that the log is about to give up.
 #[derive(Debug)]
 pub struct ReleasedSegment<'a> {
     /// The identity of the log.
     pub uuid: Uuid,
-    /// Bytes of log in a segment of this log.
+    /// Bytes of log in a segment.
     pub segment_bytes: u64,
-    /// The segment's number, its base LSN, and its epoch.
+    /// The segment's header.
     pub header: SegmentHeader,
-    /// Exclusive end of the segment's records: the segment's end, or, if its epoch ended in it,
-    /// that epoch's end.
+    /// Exclusive end of its records: its own, or that of an epoch that ended in it.
     pub end: Lsn,
     block: Vec<u8>,
     file: &'a SegmentFile,
 }
 
 impl ReleasedSegment<'_> {
-    /// Returns the name of the segment's file. With the log's UUID it identifies these bytes for
-    /// ever.
+    /// Returns the file's name, which with the log's UUID identifies these bytes for ever.
     #[must_use]
     pub fn file_name(&self) -> String {
         segment_name(self.header.number)
@@ -76,9 +68,8 @@ impl ReleasedSegment<'_> {
         LOG_AT + self.end.bytes_since(self.header.base)
     }
 
-    /// Reads the segment's file from its beginning: the header's block of 4096 bytes, then the
-    /// log's bytes up to `end`. What the file does not have of them, which can be the rest of a
-    /// padding, reads as zeros. The checksums of records are not looked at.
+    /// Reads the segment's file: the header's block of 4096 bytes, then the log's bytes up to
+    /// `end`, with zeros for what the file lacks. Checks no checksums of records.
     #[must_use]
     pub fn reader(&self) -> impl Read {
         let log = LogBytes { file: self.file, at: 0 };
@@ -104,14 +95,12 @@ impl Read for LogBytes<'_> {
 }
 
 impl Segments {
-    /// Remembers that no record lies in `[from, to)`, where an epoch ended and the next one began.
     pub(super) fn note_discarded(&self, from: Lsn, to: Lsn) {
         if self.on_release.is_some() {
             self.discarded.lock().insert((from, to));
         }
     }
 
-    /// Remembers the discarded ranges that the headers of all segments name.
     pub(super) fn note_all_dead(&self) -> Result<()> {
         if self.on_release.is_none() {
             return Ok(());
@@ -131,9 +120,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives the segments `numbers`, ascending, to the callback. If it fails for one, removes that
-    /// one and all above it from `numbers`. `lowest` is the lowest segment of the log: it and those
-    /// above may be released later, so their discarded ranges are kept.
+    /// Gives the segments `numbers`, ascending, to the callback. After a failure removes that one
+    /// and all above it from `numbers`. Keeps the discarded ranges above `lowest`, the log's lowest
+    /// segment.
     pub(super) fn hand_out(&self, numbers: &mut Vec<u64>, lowest: u64) -> Result<()> {
         let Some(callback) = &self.on_release else { return Ok(()) };
         self.discarded.lock().retain(|(_, base)| self.start_of(lowest) < *base);
@@ -182,8 +171,7 @@ impl Segments {
         })
     }
 
-    /// Returns where the records of segment `number` end. Returns its base or an LSN below, if it
-    /// has none.
+    /// Returns where the segment's records end: at or below its base if it has none.
     fn end_of_records(&self, number: u64) -> Lsn {
         let (base, end) = (self.start_of(number), self.start_of(number + 1));
         let dead = self.discarded.lock();

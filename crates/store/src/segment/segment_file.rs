@@ -1,16 +1,15 @@
 //! One segment's file: its header block, then the log's bytes, written ahead with zeros.
 //!
-//! Two threads write to it: the leader, at the tail, and the preparer, zeros ahead of the tail.
-//! They must never write the same byte: zeros over a record would lose it.
+//! The leader writes at the tail, and the preparer zeros ahead of it. They must never write the
+//! same byte: zeros over a record would lose it.
 //!
 //! Words: *zeroed* is the end of the bytes that the preparer has written, or found in the file;
-//! *written* the end of what the leader has claimed. All positions count from the segment's
-//! first log byte.
+//! *written* is the end of what the leader has claimed. Positions count from the first log byte.
 //!
-//! Protocol: the leader raises `written` over its range under the mutex before it writes, and
-//! waits while the range overlaps the step in progress. The preparer starts a step under the
-//! mutex at or above `written`. So a step begins above every claim made before it, and a claim
-//! made after it waits for it, one step long.
+//! Protocol: the leader raises `written` over its range under the mutex before it writes, and waits
+//! while the range overlaps the step in progress. The preparer starts a step under the mutex at or
+//! above `written`. So a step begins above every claim made before it, and a claim made after it
+//! waits for it, one step long.
 
 use std::io::{self, IoSlice};
 
@@ -22,7 +21,6 @@ use crate::sync::{Condvar, Mutex, OnceLock, RwLock};
 pub const LOG_AT: u64 = BLOCK_BYTES as u64;
 const PAGE_BYTES: u64 = 4096;
 
-/// An open segment.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     file: Box<dyn DiskFile>,
@@ -35,8 +33,7 @@ pub(crate) struct SegmentFile {
     failed_sync: OnceLock<FailedSync>,
 }
 
-/// The error of a failed sync. The operating system returns it to one of several threads that sync
-/// at the same time.
+/// The error of a failed sync, which the operating system reports once.
 #[derive(Debug)]
 struct FailedSync {
     code: Option<i32>,
@@ -62,8 +59,7 @@ struct Fill {
     step: Option<(u64, u64)>,
 }
 
-/// A step in progress. Its drop ends the step, also after a panic: else the leader would wait for
-/// it for ever.
+/// A step in progress. Its drop, also after a panic, ends it, because a leader may wait.
 struct ZeroStep<'a> {
     file: &'a SegmentFile,
     start: u64,
@@ -83,7 +79,7 @@ impl Drop for ZeroStep<'_> {
 }
 
 impl SegmentFile {
-    /// Takes `file`, all of whose bytes have been written.
+    /// Takes `file`, all of whose bytes were written.
     pub(crate) fn new(file: Box<dyn DiskFile>, segment_bytes: u64) -> io::Result<SegmentFile> {
         let zeroed = file.len()?.saturating_sub(LOG_AT);
         let fill = Mutex::new(Fill { zeroed, written: 0, step: None });
@@ -99,12 +95,10 @@ impl SegmentFile {
         })
     }
 
-    /// Sets how many bytes a step zeroes.
     pub(crate) fn stepping(self, step_bytes: u64) -> SegmentFile {
         SegmentFile { step_bytes, ..self }
     }
 
-    /// Reads the header's block, as far as the file has it.
     pub(crate) fn read_header(&self) -> io::Result<Vec<u8>> {
         let mut block = vec![0; BLOCK_BYTES];
         let len = read_full(self.file.as_ref(), 0, &mut block)?;
@@ -112,14 +106,12 @@ impl SegmentFile {
         Ok(block)
     }
 
-    /// Reads at `offset` up to the end of `into`, of the file or of the segment.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let rest = self.segment_bytes.saturating_sub(offset);
         let len = usize::try_from(rest).map_or(into.len(), |rest| rest.min(into.len()));
         read_full(self.file.as_ref(), LOG_AT + offset, &mut into[..len])
     }
 
-    /// Writes `len` bytes of `pieces`, less the first `skip`, at `offset`.
     pub(crate) fn write(
         &self,
         offset: u64,
@@ -131,9 +123,8 @@ impl SegmentFile {
         write_pieces(self.file.as_ref(), LOG_AT + offset, pieces, skip, len)
     }
 
-    /// Makes what was written survive power loss. After a failure, every later call fails, too:
-    /// leader, preparer and writer may sync at the same time, and the operating system returns the
-    /// error to only one of them.
+    /// Makes what was written durable. After a failure every later call fails, too, because the
+    /// system reports the error to only one of the threads that sync.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let syncing = self.syncing.read();
         if let Err(error) = self.file.sync_data() {
@@ -146,14 +137,13 @@ impl SegmentFile {
         self.failed_sync.get().map_or(Ok(()), |failed| Err(failed.again()))
     }
 
-    /// Returns the end of the bytes that can be overwritten in place.
+    /// Returns up to where bytes can be overwritten in place.
     pub(crate) fn ready(&self) -> u64 {
         let fill = self.fill.lock();
         fill.zeroed.max(fill.written)
     }
 
-    /// Zeroes one step at or above `from`, up to `goal`; returns whether there was anything to do.
-    /// The caller syncs.
+    /// Zeroes one step at or above `from`, up to `goal`, unsynced. Returns whether there was one.
     pub(crate) fn zero_step(&self, from: u64, goal: u64) -> io::Result<bool> {
         let Some(mut step) = self.begin_step(from, goal) else {
             return Ok(false);

@@ -1,27 +1,33 @@
-//! Spares: files that become segments and lack only the header, and segments that become spares
-//! again.
+//! Spares: files that are ready to become segments. One gets its header and a segment's name when
+//! it is taken. A released segment can become a spare again.
+//!
+//! The log keeps as many as it takes between two releases, or took lately, because an engine
+//! releases segments in bursts and then takes as many again. Kept files cost no space that the log
+//! did not take before. The number has a cap, so that a log that was large once gives its space
+//! back. The estimate follows a larger demand at once and a smaller one slowly, as PostgreSQL's
+//! `CheckPointDistanceEstimate` does.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Maker, Segments};
 use crate::disk::{Access, DiskFile, write_bytes, write_zeros};
-use crate::folder::{segment_name, spare_name};
+use crate::folder::{segment_name, segments_in, spare_name, spares_in};
 use crate::segment::header;
 use crate::segment::segment_file::{LOG_AT, SegmentFile};
-use crate::{Epoch, Predecessor, SegmentHeader};
-use crate::{Error, ErrorKind, Result};
+use crate::sync::Ordering;
+use crate::{Epoch, Error, ErrorKind, FilesTaken, Lsn, Predecessor, Result, SegmentHeader};
 
-/// Whether a file may be made beyond `max_bytes`.
+/// Whether a file may exceed `max_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MayExceed {
-    /// For an open or a truncation of the suffix, because a log at its limit could not be opened
-    /// or truncated otherwise. Also for the appends that such a truncation waits for.
+    /// For an open or a truncation of the suffix, also of a log at its limit, and for the appends
+    /// that such a truncation waits for.
     Yes,
     No,
 }
 
-/// Exists while the preparer makes a spare without the lock. Its drop clears `Maker::making`, also
-/// after a panic.
+/// Exists while the preparer makes a spare without the lock. Its drop clears `Maker::making`.
 struct Making<'a>(&'a Segments);
 
 impl Drop for Making<'_> {
@@ -32,7 +38,6 @@ impl Drop for Making<'_> {
 }
 
 impl Segments {
-    /// Makes a spare if there is none and `max_bytes` allows one.
     pub(crate) fn keep_a_spare(&self) -> Result<()> {
         let number = {
             let mut maker = self.maker.lock();
@@ -57,8 +62,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Returns whether segment `number` has to wait for the spare that the preparer is making,
-    /// because `max_bytes` allows no further file.
+    /// Returns whether segment `number` has to wait for the preparer's spare, because `max_bytes`
+    /// allows no other file.
     pub(super) fn must_wait_for_a_spare(&self, maker: &Maker, number: u64) -> bool {
         let may_make =
             || self.may_exceed(number) == MayExceed::Yes || self.check_limit(maker).is_ok();
@@ -87,8 +92,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Returns the header of segment `number` of `epoch`. Only the header of an epoch's first
-    /// segment names a `predecessor`, the epoch before.
+    /// Returns a segment's header. Only an epoch's first segment has a `predecessor`.
     pub(super) fn header(
         &self,
         epoch: &Epoch,
@@ -100,8 +104,7 @@ impl Segments {
     }
 
     /// Writes a header and the first bytes of log to a spare, and gives it the segment's name.
-    /// After a failure removes the spare, unless it is in `Maker::spares` and could not be opened
-    /// for lack of a descriptor.
+    /// Removes the spare after a failure, unless it is in `Maker::spares` and lacked a descriptor.
     pub(super) fn name(
         &self,
         maker: &mut Maker,
@@ -128,7 +131,7 @@ impl Segments {
         }
     }
 
-    /// Opens a spare that is to become segment `number`, if that name is free.
+    /// Opens a spare if segment `number` does not exist.
     fn open_spare(&self, spare: u64, number: u64) -> Result<Box<dyn DiskFile>> {
         if self.folder.open_if_there(&segment_name(number), Access::Read)?.is_some() {
             let text = "a file has the name of the segment that is to be made, and the log did not \
@@ -158,8 +161,8 @@ impl Segments {
         Ok(file)
     }
 
-    /// Returns the spare's file. If the file has other names, puts a new file in its place: the
-    /// spare was a segment, and a backup by hard links still has that segment.
+    /// Returns the spare's file, or a new one if it has other names: a backup by hard links still
+    /// has the segment.
     fn alone(&self, file: Box<dyn DiskFile>, spare: u64) -> Result<Box<dyn DiskFile>> {
         let name = spare_name(spare);
         let is_linked = file.has_other_names();
@@ -170,8 +173,7 @@ impl Segments {
         self.make_spare(spare, false)
     }
 
-    /// Returns the number of a spare that can become a segment, and makes one if there is none.
-    /// Does not remove it from the spares; `name` does.
+    /// Returns a spare, or makes one. `name` removes it from the spares.
     pub(super) fn take_spare(&self, maker: &mut Maker, may_exceed: MayExceed) -> Result<u64> {
         self.check_file_size()?;
         if let Some(spare) = maker.spares.first() {
@@ -187,8 +189,7 @@ impl Segments {
         }
     }
 
-    /// Removes a spare to make space for a write. Only the log can free this space. Returns whether
-    /// it has removed one.
+    /// Removes a spare to make space for a write. Returns whether it did.
     pub(super) fn give_up_a_spare(&self) -> bool {
         let mut maker = self.maker.lock();
         let spare = maker.spares.pop_last();
@@ -209,7 +210,8 @@ impl Segments {
         Ok(file)
     }
 
-    /// Makes a spare of segment `number`, or removes it. At most `keep` spares are kept.
+    /// Makes a spare of segment `number` if its file can be reused and there are fewer than `keep`
+    /// spares. Otherwise removes the segment.
     pub(super) fn free(&self, number: u64, keep: usize) -> Result<()> {
         let spare = {
             let mut maker = self.maker.lock();
@@ -225,7 +227,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives segment `number` the name of `spare`, or removes it. Returns the spare that it became.
+    /// Renames segment `number` to `spare`, or removes it. Returns the new spare.
     fn recycle_or_remove(&self, number: u64, spare: Option<u64>) -> Result<Option<u64>> {
         let name = segment_name(number);
         // Held until the name is gone, so that the preparer does not begin to zero this segment.
@@ -239,7 +241,6 @@ impl Segments {
         Ok(spare)
     }
 
-    /// Removes all spares but `keep`.
     pub(super) fn remove_surplus(&self, keep: usize) -> Result<()> {
         loop {
             let mut maker = self.maker.lock();
@@ -260,4 +261,131 @@ pub(super) fn take_number(maker: &mut Maker) -> u64 {
     let number = maker.next_spare;
     maker.next_spare = number.wrapping_add(1);
     number
+}
+
+/// Each release lowers the estimate by `1 / DECAY` of what exceeds the last demand.
+const DECAY: u64 = 10;
+
+/// At most `MOST_TIMES` the asked number are kept.
+const MOST_TIMES: usize = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    taken: u64,
+    // In tenths of a segment: a small estimate decays by less than one segment in each release.
+    estimate: u64,
+}
+
+impl Demand {
+    pub(crate) fn take(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Returns how many spares to keep, at least `asked`. Rounds up: a log that takes four segments
+    /// and a half takes five every other time.
+    pub(crate) fn at_release(&mut self, asked: usize) -> usize {
+        let taken = std::mem::take(&mut self.taken) * DECAY;
+        // Rounded up, or an estimate a little above the demand would stay there for ever.
+        let slow = self.estimate - self.estimate.div_ceil(DECAY) + taken / DECAY;
+        self.estimate = taken.max(slow);
+        let wanted = self.estimate.div_ceil(DECAY) as usize;
+        wanted.clamp(asked, asked.saturating_mul(MOST_TIMES))
+    }
+}
+
+impl Segments {
+    /// Counts the files. Takes no lock, because the preparer may hold `maker` over a sync.
+    pub(crate) fn files_taken(&self) -> Result<FilesTaken> {
+        let names = self.folder.names()?;
+        let segments = segments_in(&names, self.shape.segment_bytes).len() as u64;
+        let spares = spares_in(&names).len() as u64;
+        let file_bytes = self.shape.file_bytes();
+        Ok(FilesTaken { segments, spares, file_bytes, limit: self.shape.max_bytes })
+    }
+
+    pub(crate) fn exceed_limit_below(&self, to: Lsn) {
+        // Relaxed: the value alone counts. The truncating thread itself makes what it waits for.
+        self.unlimited_below.fetch_max(to.as_u64(), Ordering::Relaxed);
+    }
+
+    pub(super) fn may_exceed(&self, number: u64) -> MayExceed {
+        // Relaxed: as above.
+        let below = Lsn::new(self.unlimited_below.load(Ordering::Relaxed));
+        if self.start_of(number) < below { MayExceed::Yes } else { MayExceed::No }
+    }
+
+    pub(super) fn check_limit(&self, maker: &Maker) -> Result<()> {
+        let limit = self.shape.max_bytes;
+        if limit.is_none() {
+            return Ok(());
+        }
+        let (segments, spares) = count(&self.folder.names()?, maker, self.shape.segment_bytes);
+        let file_bytes = self.shape.file_bytes();
+        let taken = FilesTaken { segments, spares, file_bytes, limit };
+        taken.check_limit(1).map_err(|error| error.at_path(self.folder.path()))
+    }
+}
+
+/// Counts segments and spares. A spare that is being removed may be in `names`, and a file that is
+/// renamed may be there with neither name or both.
+fn count(names: &[String], maker: &Maker, segment_bytes: u64) -> (u64, u64) {
+    let mut segments = segments_in(names, segment_bytes);
+    let mut spares: BTreeSet<u64> = spares_in(names).into_iter().collect();
+    spares.extend(maker.spares.iter().chain(&maker.making));
+    if let Some((segment, spare)) = maker.recycling {
+        segments.retain(|number| *number != segment);
+        spares.insert(spare);
+    }
+    (segments.len() as u64, spares.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::{segment_name, spare_name};
+
+    fn release_after(demand: &mut Demand, taken: u64) -> usize {
+        (0..taken).for_each(|_| demand.take());
+        demand.at_release(8)
+    }
+
+    #[test]
+    fn a_larger_demand_counts_at_once_a_smaller_one_slowly() {
+        let mut demand = Demand::default();
+        assert_eq!(release_after(&mut demand, 3), 8);
+        assert_eq!(release_after(&mut demand, 20), 20);
+        let next = release_after(&mut demand, 0);
+        assert!((15..20).contains(&next), "{next}");
+        assert_eq!((0..100).map(|_| release_after(&mut demand, 2)).last(), Some(8));
+    }
+
+    #[test]
+    fn a_log_that_takes_half_a_segment_more_keeps_a_whole_one() {
+        let mut demand = Demand::default();
+        assert_eq!(release_after(&mut demand, 10), 10);
+        assert_eq!(release_after(&mut demand, 9), 10, "the next burst may take ten again");
+        assert_eq!(release_after(&mut demand, 10), 10);
+        assert_eq!((0..20).map(|_| release_after(&mut demand, 9)).last(), Some(9), "and no more");
+    }
+
+    #[test]
+    fn a_burst_does_not_stay_for_ever() {
+        let mut demand = Demand::default();
+        assert_eq!(demand.at_release(0), 0);
+        assert_eq!(release_after(&mut demand, 10_000), 8 * MOST_TIMES);
+        assert_eq!(demand.at_release(0), 0, "none was asked for, whatever the log takes");
+        assert_eq!(demand.at_release(usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn a_file_renamed_while_the_folder_is_listed_counts_once() {
+        let mut maker = Maker { recycling: Some((3, 8)), ..Maker::default() };
+        maker.spares.insert(7);
+        for listed in [vec![], vec![segment_name(3)], vec![spare_name(8)]] {
+            let names = [vec![segment_name(4), spare_name(7)], listed].concat();
+            assert_eq!(count(&names, &maker, 4096), (1, 2), "{names:?}");
+        }
+        let both = [segment_name(3), segment_name(4), spare_name(7), spare_name(8)];
+        assert_eq!(count(&both, &maker, 4096), (1, 2));
+    }
 }

@@ -1,36 +1,22 @@
 //! Which files the log may use again, and the file `reserve`.
 //!
-//! After a failed write or sync of a file the operating system may show bytes that never reach the
-//! medium. It may also accept and sync a rewrite of these bytes without effect. So the log never
-//! trusts a file again in which a write or sync failed. It reads the bytes that were durable
-//! before, writes nothing more to the file, and removes the file instead of recycling it.
+//! The log never trusts a file again in which a write or sync failed (`docs/durability.md`, "Failed
+//! writes"): it reads the bytes that were durable before, and does not recycle the file. Only the
+//! process that made a call knows whether it failed. So the log trusts a file only if each process
+//! that used it came to a clean end:
 //!
-//! Only the process that made a call knows whether the call failed. So the log trusts a file only
-//! if each process that used the file came to a clean end:
+//! - A file that this process made: until a write or sync of it fails.
+//! - A spare, or a segment of the epoch, that was found after a clean end, if the epoch continues:
+//!   the same.
+//! - Any other file that was found: never.
+//! - In a copy of the log's folder, a spare: never. A segment: as in the original, because the
+//!   first open has synced it.
 //!
-//! | file | trusted |
-//! |---|---|
-//! | made by this process | until a write or sync of it fails |
-//! | found after a clean end, if the epoch continues: a spare, or a segment of it | the same |
-//! | found after a clean end: any other file | never |
-//! | found after any other end | never |
-//! | a spare found in a copy of the log's folder | never |
-//! | a segment found in a copy | as in the original: the first open has synced it |
+//! A process whose write or sync of a segment failed is poisoned, and makes no clean end. A lack of
+//! space is no failure of a write: the log writes the same bytes again.
 //!
-//! An open continues the epoch only after a clean end. So if the epoch continues, each earlier
-//! process of the epoch made, synced and closed its files without a failure. The open removes the
-//! spares that it does not trust. A truncation removes the segments that the log does not trust
-//! instead of recycling them.
-//!
-//! A failed sync of a segment poisons the log, and so does a failed write. So the process makes no
-//! clean end. A write that only lacks space is not a failure here: the log writes the same bytes
-//! again later.
-//!
-//! If the log cannot make a spare for lack of space or of a file descriptor, it is not poisoned.
-//! Any other failure to make a spare poisons it. The log removes a failed spare at once. If that
-//! fails, `close` tries again, and makes no clean end before the spare is gone.
-//!
-//! The file `reserve` holds the space that the next open needs on a full disk.
+//! A lack of space or of a file descriptor for a spare does not poison the log either. The log
+//! removes a failed spare at once, or else before `close` makes a clean end.
 
 use super::{Maker, Segments};
 use crate::disk::Access;
@@ -39,19 +25,18 @@ use crate::meta::META_BYTES;
 use crate::segment::segment_file::LOG_AT;
 use crate::{Error, Result};
 
-/// The bytes that an open needs besides the copy of a segment: two headers and the meta file.
+/// Two headers and the meta file, besides the copy of a segment.
 const LEAST_RESERVE_BYTES: u64 = 2 * LOG_AT + META_BYTES;
 
-/// Which files of the folder the log trusts, and the length of the file `reserve`.
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// The spares in the folder before the open has decided whether it trusts them.
+    /// Found by the open, and not judged yet.
     found_spares: Vec<u64>,
     /// The lowest segment that may be recycled.
     first_recyclable: u64,
-    /// Spares whose removal failed. In most of them a write or sync failed before.
+    /// Spares whose removal failed.
     failed_spares: Vec<u64>,
-    /// The length of the file `reserve`; 0 if there is none.
+    /// The length of `reserve`, or 0.
     reserve_bytes: u64,
 }
 
@@ -67,21 +52,18 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Notes the spares in the folder. The open decides later whether it trusts them.
     pub(super) fn note_found_spares(&mut self, spares: Vec<u64>) {
         self.found_spares = spares;
     }
 
-    /// Returns the lowest segment whose file may become a spare.
     pub(super) fn first_recyclable(&self) -> u64 {
         self.first_recyclable
     }
 }
 
 impl Segments {
-    /// Trusts the files that the open found after a clean end: the spares, and the segments from
-    /// `first` on, the first segment of the epoch that continues. Removes spares that are too
-    /// short.
+    /// Trusts the spares that the open found, and the segments of the epoch that continues, from
+    /// `first` on. Removes spares that are too short.
     pub(super) fn trust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
         maker.trust.first_recyclable = first;
         maker.trust.reserve_bytes = self.file_bytes(RESERVE)?;
@@ -95,9 +77,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Distrusts the files that the open found, because the open begins an epoch or the log is a
-    /// copy. Only segments from `first` on, which this process makes, may be recycled. Removes the
-    /// spares, and the file `reserve`, because the open needs its space.
+    /// Distrusts what the open found. Only segments from `first` on, which this process makes, may
+    /// be recycled. Removes the spares and `reserve`, whose space the open needs.
     pub(super) fn distrust_what_was_found(&self, maker: &mut Maker, first: u64) -> Result<()> {
         maker.trust.first_recyclable = first;
         while let Some(number) = maker.trust.found_spares.last().copied() {
@@ -107,9 +88,8 @@ impl Segments {
         self.folder.remove_if_there(RESERVE)
     }
 
-    /// Makes the file `reserve` long enough for the next open, which must succeed on a full disk.
-    /// That open copies the last segment, of which `used` bytes are in use, begins another segment
-    /// and writes a meta file.
+    /// Makes `reserve` long enough for an open on a full disk, which copies the last segment's
+    /// `used` bytes, begins a segment and writes a meta file.
     pub(crate) fn keep_reserve(&self, used: u64) -> Result<()> {
         let mut maker = self.maker.lock();
         let copied = used.max(self.shape.first_step_bytes()).min(self.shape.segment_bytes);
@@ -135,21 +115,19 @@ impl Segments {
         made
     }
 
-    /// Removes the file `reserve`, which frees its space. Returns whether that freed any.
+    /// Removes `reserve`. Returns whether that freed space.
     pub(crate) fn give_up_reserve(&self) -> bool {
         let mut maker = self.maker.lock();
         let had_reserve = std::mem::take(&mut maker.trust.reserve_bytes) > 0;
         had_reserve && self.folder.remove_if_there(RESERVE).is_ok()
     }
 
-    /// Removes a spare after a call on its file failed with `error`. Returns the error.
     pub(super) fn discard_spare(&self, maker: &mut Maker, number: u64, error: Error) -> Error {
         self.remove_spare(maker, number);
         error
     }
 
-    /// Removes a spare. If that fails, notes the spare for `remove_failed_spares`. Returns whether
-    /// the spare is gone.
+    /// Removes a spare, or notes it for `remove_failed_spares`. Returns whether it is gone.
     pub(super) fn remove_spare(&self, maker: &mut Maker, number: u64) -> bool {
         let is_gone = self.folder.remove_if_there(&spare_name(number)).is_ok();
         if !is_gone {
@@ -158,11 +136,7 @@ impl Segments {
         is_gone
     }
 
-    /// Removes the spares whose removal failed before. `save_state` calls this before it saves a
-    /// clean end, so that the next process can trust the spares that it finds.
-    ///
-    /// # Errors
-    /// The error of a removal that fails again.
+    /// Removes the failed spares, before a clean end would vouch for them.
     pub(crate) fn remove_failed_spares(&self) -> Result<()> {
         let mut maker = self.maker.lock();
         while let Some(number) = maker.trust.failed_spares.last().copied() {
@@ -189,7 +163,6 @@ mod tests {
     use crate::testing::TestDisk;
     use crate::tests::support::segments;
 
-    /// Checks that the log keeps a reserve that it could not open: no call has changed the file.
     #[test]
     fn a_lack_of_a_file_descriptor_leaves_the_reserve_as_it_is() {
         let test_disk = TestDisk::new();

@@ -1,49 +1,46 @@
-//! Calls that fail on purpose: which, how, and when.
+//! Calls that fail on purpose.
 
 use crate::chance::Chance;
 
-/// What a file system does with the pages that it could not write back.
-///
-/// In each case the failure is reported once, to the sync that meets it or to the next one.
+/// What a file system does with pages that it could not write back. A sync reports the failure
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteBackFailure {
-    /// They read as they were written until the system drops them, at any time. What is written to
-    /// a block that was never on the medium before does not reach it until then, although its sync
-    /// returns `Ok`. As ext4.
+    /// They read as written until the system drops them, at any time, and later syncs succeed
+    /// without them. No write reaches a new block until then. As ext4.
     #[default]
     KeepsPages,
-    /// The file system shuts down: every call fails until it is mounted again, with the medium's
-    /// bytes. As XFS.
+    /// Every call fails until the next mount. As XFS.
     ShutsDown,
     /// The medium's bytes come back at once. As btrfs.
     DropsPages,
 }
 
-/// Kinds of calls to the simulated disk.
+/// Kinds of calls. `Read` to `Discard` have no index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CallKind {
-    /// Reading bytes, a file's length or the names in a folder. Has no index.
+    /// Reading bytes, a length or a folder's names.
     Read,
-    /// Opening a file that is there, as it is. Has no index.
+    /// Opening a file as it is.
     Open,
-    /// Mapping a file. Has no index.
+    /// Mapping a file.
     Map,
-    /// Asking for a file's length or owner, for what lies at a path, or for random bits: only a
-    /// [`FaultDisk`](super::FaultDisk) knows these calls. Has no index.
+    /// Asking for a length, an owner, what lies at a path, or random bits. Only a
+    /// [`FaultDisk`](super::FaultDisk) knows `Look`, `Lock` and `Discard`.
     Look,
-    /// Taking or freeing a lock, as `Look`. Has no index.
+    /// Taking or freeing a lock.
     Lock,
-    /// Freeing blocks of a file, as `Look`. Has no index.
+    /// Freeing blocks of a file.
     Discard,
     /// Making a folder.
     CreateFolder,
-    /// Opening a file in a way that makes or empties it.
+    /// Making or emptying a file.
     Create,
     /// Writing bytes.
     Write,
-    /// Getting blocks ahead of the writes.
+    /// Getting blocks ahead of writes.
     Allocate,
     /// Syncing a file.
     Sync,
@@ -51,13 +48,11 @@ pub enum CallKind {
     Rename,
     /// Removing a file.
     Remove,
-    /// Syncing the names in a folder.
+    /// Syncing a folder's names.
     SyncFolder,
 }
 
 impl CallKind {
-    /// Returns whether calls of this kind have an index. All do that change something or sync,
-    /// except `Discard`.
     pub(super) fn is_counted(self) -> bool {
         use CallKind::{Discard, Lock, Look, Map, Open, Read};
         !matches!(self, Read | Open | Map | Look | Lock | Discard)
@@ -68,25 +63,21 @@ impl CallKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// An I/O error. A write may have been done in part; a sync may have reached some sectors,
-    /// and what becomes of the others the file system says
-    /// ([`WriteBackFailure`](super::WriteBackFailure)).
+    /// An I/O error. A write may be done in part, a sync as
+    /// [`WriteBackFailure`](super::WriteBackFailure) says.
     Eio,
-    /// No space is left, in any call that may need some. A sync that meets it loses as one that
-    /// meets `Eio` does.
+    /// No space, in calls that may need some; a sync as `Eio`.
     NoSpace,
-    /// A read or a write does less than it was asked for.
+    /// A read or a write does less than it should.
     ShortWrite,
-    /// A read or a write is interrupted by a signal, never twice in a row. (The standard library
-    /// repeats every other call itself.)
+    /// A signal interrupts a read or a write, never twice in a row.
     Interrupted,
-    /// A sync takes long: other threads run meanwhile, and what they write is not covered.
+    /// A sync does not cover what other threads write meanwhile.
     SlowSync,
-    /// Before the call, write-back of some file fails in the background. The call itself is done;
-    /// the next sync of that file reports the failure.
+    /// The call is done after write-back of some file has failed in the background.
     WriteBack,
-    /// Before the call, the system drops all pages that a failed write-back left clean. The call
-    /// itself is done. Hits reads, too.
+    /// The call, also a read, is done after the system has dropped all pages that a failed
+    /// write-back left clean.
     DropPages,
 }
 
@@ -124,19 +115,18 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug)]
 enum When {
     At(u64),
-    /// So many fitting calls go by before.
     After(u64),
     OneIn(u64),
 }
 
 impl Fault {
-    /// Makes a fault at the call with the index `call`, if that is of a kind that it can hit.
+    /// Makes a fault at the call with the index `call`, if it can hit that.
     #[must_use]
     pub fn at(call: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: None, when: When::At(call), times_left: 1 }
     }
 
-    /// Makes a fault at the call of kind `only` before which `skipped` others of that kind come.
+    /// Makes a fault at the call of kind `only` after `skipped` others.
     #[must_use]
     pub fn nth(only: CallKind, skipped: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: Some(only), when: When::After(skipped), times_left: 1 }
@@ -148,8 +138,8 @@ impl Fault {
         Fault { kind, only: Some(only), when: When::After(0), times_left: u64::MAX }
     }
 
-    /// Makes a fault at one in `one_in` of the calls that it can hit, by the disk's generator; 0
-    /// counts as 1.
+    /// Makes a fault at one in `one_in` (0 as 1) of the calls that it can hit, by the disk's
+    /// generator.
     #[must_use]
     pub fn rate(one_in: u64, kind: FaultKind) -> Fault {
         Fault { kind, only: None, when: When::OneIn(one_in), times_left: u64::MAX }
@@ -167,7 +157,7 @@ impl Fault {
         Fault { times_left: count, ..self }
     }
 
-    /// Returns what goes wrong in this call, if the fault hits it. Counts the call.
+    /// Counts the call. Returns what goes wrong in it.
     pub(super) fn hits(
         &mut self,
         call: CallKind,

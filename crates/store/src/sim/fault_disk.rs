@@ -1,4 +1,4 @@
-//! A layer over any disk: a test counts its calls, holds them, and makes them fail.
+//! A layer of faults over any disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,7 @@ use crate::sync::Mutex;
 use crate::{FileOptions, FileStore, IntoStore};
 use crate::{MIN_SEGMENT_BYTES, Result};
 
-/// A disk whose calls a test counts, holds and makes fail; clones share all of it.
-///
-/// The disk below may be any: one in memory for threads that meet at a call, a
-/// [`SimDisk`](super::SimDisk) for losses of power.
+/// A disk whose calls a test counts, holds and makes fail, over any other; clones share all of it.
 ///
 /// ```
 /// use palisade::disk::MemDisk;
@@ -49,13 +46,13 @@ impl IntoStore for &FaultDisk {
 }
 
 impl FaultDisk {
-    /// Makes a layer over `below` without any fault.
+    /// Makes a layer without any fault.
     #[must_use]
     pub fn new(below: Arc<dyn Disk>) -> FaultDisk {
         FaultDisk { below, gate: Arc::default() }
     }
 
-    /// Opens the log in the folder `/log`, or makes it. Segments may be as small as 4 KiB.
+    /// Opens the log as `into_store` does.
     ///
     /// # Errors
     /// As [`FileStore::open`].
@@ -65,12 +62,12 @@ impl FaultDisk {
         FileStore::open_on_any(guarded(Arc::new(self.clone())), Path::new(FOLDER), options)
     }
 
-    /// Gives all later `calls`, and those that are held, this effect.
+    /// Gives all later and held `calls` this effect.
     pub fn set(&self, calls: Calls, effect: Effect) {
         self.set_after(0, calls, effect);
     }
 
-    /// Does what [`set`](FaultDisk::set) does, but lets the next `skipped` calls pass.
+    /// As [`set`](FaultDisk::set), but the next `skipped` calls pass.
     pub fn set_after(&self, skipped: usize, calls: Calls, effect: Effect) {
         let mut plan = self.gate.plan.lock();
         let state = plan.of(calls);
@@ -96,7 +93,7 @@ impl FaultDisk {
         self.gate.plan.lock().watch = Some(Arc::new(watch));
     }
 
-    /// Makes all log buffers belong to another user from now on.
+    /// Makes all log buffers belong to another user.
     pub fn disown_buffers(&self) {
         self.gate.plan.lock().is_disowned = true;
     }
@@ -173,13 +170,11 @@ struct FaultFolder {
     below: Arc<dyn DiskFolder>,
     path: PathBuf,
     is_memory: bool,
-    /// Of the open files: a rename changes the names of those, too.
     names: Mutex<Vec<Weak<Mutex<String>>>>,
     gate: Arc<Gate>,
 }
 
 impl FaultFolder {
-    /// Makes a call that can be held when it is done.
     fn make(
         &self,
         kind: CallKind,

@@ -1,5 +1,4 @@
-//! The gate that each call of a fault disk passes: it counts the call, shows it to the watch of a
-//! test, and makes it fail, panic or wait.
+//! The gate that each call of a fault disk passes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,15 +14,15 @@ use crate::sync::{Condvar, Mutex};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Target {
-    /// A file with a segment's name: its writes are the log's.
+    /// A segment, by the log.
     Segment,
-    /// A segment, by the store's own thread: its writes are the zeros ahead of the tail.
+    /// A segment, by the store's own thread: zeros ahead of the tail.
     Zeros,
-    /// A file that is to become a segment, or was one.
+    /// A file that becomes a segment, or was one.
     Spare,
-    /// The meta file, or the one that is to take its place.
+    /// The meta file or its successor.
     Meta,
-    /// The marks in the log buffer's file, which a commit writes.
+    /// The marks in the log buffer's file.
     Marks,
     /// The rest of the log buffer's file.
     Buffer,
@@ -33,7 +32,7 @@ pub enum Target {
     Other,
 }
 
-/// A kind of call to a kind of file. A rename counts as one to the new name's file.
+/// A kind of call to a kind of file, of a rename the new one.
 pub type Calls = (CallKind, Target);
 
 /// What a call meets.
@@ -45,30 +44,29 @@ pub enum Effect {
     Pass,
     /// EIO, and nothing is done.
     Eio,
-    /// A lack of space, and nothing is done.
+    /// No space, and nothing is done.
     NoSpace,
-    /// A panic on the calling thread.
+    /// A panic.
     Panic,
-    /// A wait until the calls have another effect, which this one has then.
+    /// A wait until the calls have another effect, and then that.
     Hold,
-    /// For a rename or a removal: the disk below, and then a wait until the calls have another
-    /// effect. Other calls pass.
+    /// For renames and removals: as `Hold`, after the call. Others pass.
     HoldDone,
 }
 
-/// A call, as a [watch](super::FaultDisk::watch) sees it before it is made.
+/// A call before it is made.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Call<'a> {
-    /// The kind of call.
+    /// Its kind.
     pub kind: CallKind,
-    /// What it is made to.
+    /// Its target.
     pub target: Target,
-    /// The name of the file, or the path of the folder.
+    /// The file's name or the folder's path.
     pub name: &'a str,
     /// Where a read or a write begins.
     pub offset: u64,
-    /// How many bytes it is to read, write or allocate.
+    /// Bytes to read, write or allocate.
     pub len: u64,
     /// What a write writes.
     pub pieces: &'a [IoSlice<'a>],
@@ -82,11 +80,9 @@ pub struct Call<'a> {
 
 pub(super) type Watch = Arc<dyn Fn(&Call<'_>) -> io::Result<()> + Send + Sync>;
 
-/// What is known of calls of one kind.
 #[derive(Default)]
 pub(super) struct CallState {
     pub(super) effect: Effect,
-    /// So many more pass before the effect begins.
     pub(super) skipped: usize,
     pub(super) count: usize,
     pub(super) held: usize,
@@ -96,7 +92,6 @@ pub(super) struct CallState {
 pub(super) struct FaultPlan {
     states: BTreeMap<Calls, CallState>,
     pub(super) watch: Option<Watch>,
-    /// Whether the log buffers belong to another user.
     pub(super) is_disowned: bool,
 }
 
@@ -140,12 +135,10 @@ impl Gate {
         }
     }
 
-    /// Begins a call to the folder at `path`.
     pub(super) fn begin_on(&self, kind: CallKind, path: &Path) -> io::Result<Effect> {
         self.begin(&call(kind, Target::Folder, &path.to_string_lossy()))
     }
 
-    /// Waits while such calls are held, and returns what this one meets.
     fn pass(&self, calls: Calls) -> Effect {
         let mut plan = self.plan.lock();
         let state = plan.of(calls);
@@ -157,7 +150,7 @@ impl Gate {
         self.wait_while(Effect::Hold, calls)
     }
 
-    /// Waits while `calls` have this effect, and returns the one that they have then.
+    /// Waits while `calls` have this effect, and returns the next one.
     pub(super) fn wait_while(&self, effect: Effect, calls: Calls) -> Effect {
         let mut plan = self.plan.lock();
         plan.of(calls).held += 1;
@@ -170,8 +163,7 @@ impl Gate {
     }
 }
 
-/// Makes a call that writes nothing. For a write or sync of a segment by the preparer, the target
-/// is `Zeros`.
+/// Makes a call, to `Zeros` if the preparer writes or syncs a segment.
 pub(super) fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
     let is_background = std::thread::current().name() == Some("palisade-prepare");
     let is_zeros = is_background
@@ -181,7 +173,6 @@ pub(super) fn call(kind: CallKind, target: Target, name: &str) -> Call<'_> {
     Call { kind, target, name, offset: 0, len: 0, pieces: &[], grows: false, is_background }
 }
 
-/// Returns what a call to the file `name` is made to.
 pub(super) fn target(is_memory: bool, name: &str) -> Target {
     match name {
         _ if is_memory => Target::Buffer,

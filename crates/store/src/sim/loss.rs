@@ -1,4 +1,4 @@
-//! Power loss: what of the unsynced changes is found on the medium afterwards.
+//! Power loss.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,50 +10,49 @@ use super::node::{Dirty, Node, SECTOR, put};
 use super::world::World;
 use crate::chance::Chance;
 
-/// A change that no sync covered: power loss decides over it.
+/// A change that no sync covered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
     /// 512 bytes of a file.
     Sector {
-        /// The name of the file.
+        /// Its name.
         file: String,
-        /// Where the sector begins in the file.
+        /// Where it begins.
         offset: u64,
-        /// How many different unsynced contents it had, the newest included (of many, some).
+        /// How many unsynced contents it had (of many, some).
         versions: usize,
-        /// It was dirty when its write-back failed (M3): nothing is known of it. The seeded
-        /// [`lose_power`](super::SimDisk::lose_power) always drops it, and where its block was
-        /// never on the medium every loss does.
+        /// Its write-back failed (M3): [`lose_power`](super::SimDisk::lose_power) always drops it,
+        /// and any loss does if its block was never on the medium.
         has_failed: bool,
     },
-    /// The growth of a file. What of it holds no kept sector reads as zeros.
+    /// The growth of a file, which reads as zeros outside of kept sectors.
     Growth {
-        /// The name of the file.
+        /// Its name.
         file: String,
         /// Its length on the medium.
         from: u64,
-        /// Its length as the operating system shows it.
+        /// Its length for the operating system.
         to: u64,
     },
-    /// The emptying of a file that was opened afresh. What is dropped leaves the old bytes.
+    /// The emptying of a file that was opened afresh.
     Truncation {
-        /// The name of the file.
+        /// Its name.
         file: String,
     },
-    /// The name of a file or folder that was made.
+    /// The making of a file or folder.
     Create {
         /// The name.
         file: String,
     },
-    /// A new name, and that the old one is gone: both or neither.
+    /// A rename: both names or neither.
     Rename {
         /// The old name.
         from: String,
         /// The new name.
         to: String,
     },
-    /// That a name is gone.
+    /// The removal of a name.
     Remove {
         /// The name.
         file: String,
@@ -61,7 +60,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Returns the name of the file that the loss is about; of a rename, the new one.
+    /// Returns the name of the file, of a rename the new one.
     #[must_use]
     pub fn file(&self) -> &str {
         match self {
@@ -74,35 +73,31 @@ impl Loss {
         }
     }
 
-    /// Returns whether the loss is of a sector. Any other loss has only the fates `Keep` and
-    /// `Drop`, and that of growth also `Tear`.
+    /// Returns whether this is a sector. Others are kept or dropped, growth also torn.
     #[must_use]
     pub fn is_sector(&self) -> bool {
         matches!(self, Loss::Sector { .. })
     }
 }
 
-/// What becomes of a [`Loss`]. What a fate leaves open the disk's generator decides.
+/// What becomes of a [`Loss`]. The disk's generator decides the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
-    /// It is on the medium as the operating system showed it.
+    /// The medium has what the operating system showed.
     Keep,
     /// The medium has what was there at the last sync.
     Drop,
-    /// A sector: the bytes of an earlier unsynced write to it; without one as `Drop`.
+    /// Sector: the bytes of an earlier unsynced write, if any, else as `Drop`.
     Stale,
-    /// A sector: the written bytes up to some place, the old ones behind it. Growth: a part of it.
-    /// Anything else as `Drop`.
+    /// Sector: the written bytes up to some place. Growth: a part of it. Else as `Drop`.
     Tear,
-    /// A sector: arbitrary bytes from the first written one on, up to the end of the sector or of
-    /// its block of 4096 bytes; without powersafe overwrite, in the whole block. Anything else as
-    /// `Drop`.
+    /// Sector: arbitrary bytes from the first written one to the end of the sector or of its block
+    /// of 4096 bytes; without powersafe overwrite, in the whole block. Else as `Drop`.
     Garble,
 }
 
 impl World {
-    /// Loses power, and turns it on again. `choose` returns the fate of each loss.
     pub(super) fn lose_power(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.lose_memory();
@@ -111,17 +106,13 @@ impl World {
         self.revive();
     }
 
-    /// Ends the file system, and mounts it again in the same boot. `choose` returns the fate of
-    /// each loss.
     pub(super) fn remount(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.lose_page_cache(choose);
         self.trace.event("the file system is mounted again");
         self.revive();
     }
 
-    /// Returns the fates at an orderly end: everything is kept but what a failed write-back has
-    /// forgotten. A file system that has shut down writes nothing more, so its fates are by chance,
-    /// as at a power loss.
+    /// Returns the fates at an orderly end, by chance if the file system has shut down.
     pub(super) fn fates_of_an_orderly_end(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
         self.trace.event("the system ends in good order");
         let mut temper = self.is_shut_down.then(|| Temper::new(self.chance.draw()));
@@ -132,13 +123,11 @@ impl World {
         }
     }
 
-    /// Returns fates by the generator, of a temper that differs between power losses.
     pub(super) fn fates_by_chance(&mut self) -> impl FnMut(Loss) -> Fate + use<> {
         let mut temper = Temper::new(self.chance.draw());
         move |loss| temper.fate(&loss)
     }
 
-    /// Ends the process, and drops the page cache. `choose` returns what of it is on the medium.
     fn lose_page_cache(&mut self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.die();
         let mut keeps = Vec::new();
@@ -159,8 +148,6 @@ impl World {
         self.collect();
     }
 
-    /// Returns everything that a power loss decides over: the pending changes of names first, then
-    /// the losses of each file, with the file.
     pub(super) fn losses(&mut self) -> Vec<(Option<NodeId>, Loss)> {
         self.nodes.values_mut().for_each(Node::absorb);
         let pending = self.names.pending.iter();
@@ -213,7 +200,6 @@ impl Node {
         losses
     }
 
-    /// Makes what the medium has after the power loss the content of the file.
     fn lose(&mut self, fates: &[(Loss, Fate)], garbles_blocks: bool, chance: &mut Chance) {
         let sector_of = |loss: &Loss| match loss {
             Loss::Sector { offset, .. } => Some(*offset as usize / SECTOR),
@@ -256,7 +242,6 @@ impl Node {
     }
 }
 
-/// Puts a sector that is not garbled into the image.
 fn settle(image: &mut [u8], at: usize, dirty: &Dirty, fate: Fate, chance: &mut Chance) {
     let Some((newest, older)) = dirty.versions.split_last() else { return };
     match fate {
@@ -273,8 +258,7 @@ fn settle(image: &mut [u8], at: usize, dirty: &Dirty, fate: Fate, chance: &mut C
     }
 }
 
-/// Writes arbitrary bytes over the sector at `at`, from its byte `from` on, up to the end of the
-/// sector or of its block. If `garbles_block`, writes them over the whole block.
+/// Writes arbitrary bytes as [`Fate::Garble`].
 fn garble(image: &mut [u8], at: usize, from: usize, garbles_block: bool, chance: &mut Chance) {
     let block_end = (at / BLOCK + 1) * BLOCK;
     let (start, end) = match (garbles_block, chance.is(1, 2)) {
@@ -298,15 +282,12 @@ fn garble(image: &mut [u8], at: usize, from: usize, garbles_block: bool, chance:
     }
 }
 
-/// How a power loss deals with what is unsynced.
 #[derive(Debug)]
 struct Temper {
     chance: Chance,
-    /// In eighths: what is kept of names, of sectors, and what is damaged of sectors.
     names_kept: u64,
     kept: u64,
     damaged: u64,
-    /// The file that `kept` was drawn for.
     file: String,
 }
 

@@ -1,80 +1,42 @@
-//! A simulated disk under the real store, for tests of logs and of the engines built on them.
+//! A simulated disk under the real store, for tests of logs and engines.
 //!
-//! [`SimDisk`] is a file system in memory that fails on purpose: it loses power, its process is
-//! killed at any call, it is full, its calls fail. A log on it runs the same store as a log on
-//! files: each call that creates, names, recycles or syncs a file can fail. One seed fixes
-//! everything that the disk decides, so a run that failed can be run again.
-//!
-//! ```
-//! use palisade::sim::SimDisk;
-//! use palisade::{Options, Wal};
-//!
-//! # fn main() -> palisade::Result<()> {
-//! let options = Options::new().segment_bytes(4096).buffer_bytes(4096);
-//! for seed in 0..10 {
-//!     let disk = SimDisk::new(seed);
-//!     let log = Wal::with_store(&disk, options.clone())?;
-//!     let lsn = log.commit(b"acknowledged")?;
-//!     log.append(b"not yet")?;
-//!
-//!     disk.lose_power();
-//!     drop(log); // what the dead process still does reaches nobody
-//!     let log = Wal::with_store(&disk, options.clone())?;
-//!     assert_eq!(log.get(lsn)?.data(), b"acknowledged", "seed {seed}");
-//! }
-//! # Ok(()) }
-//! ```
+//! [`SimDisk`] is a file system in memory that loses power, kills its process, runs full and fails
+//! calls. One seed fixes its decisions, so a failed run can be repeated.
 //!
 //! # How to test an engine
-//! Run it once and take [`calls`](SimDisk::calls). Then, for each call, run it again on a fresh
-//! disk of the same seed with [`crash_at`](SimDisk::crash_at) that call, until its calls fail;
-//! [`fork`](SimDisk::fork) the disk as often as you like, let each fork lose power, reopen, and
-//! check that everything that was acknowledged is there and nothing else. Print the seed and the
-//! call when a check fails, and [`trace`](SimDisk::trace).
+//! Run it on a fresh disk for each of its [`calls`](SimDisk::calls), as the example of
+//! [`crash_at`](SimDisk::crash_at) does. Check that everything that was acknowledged is there and
+//! nothing else. If a check fails, print seed, call and [`trace`](SimDisk::trace).
 //!
 //! # What is modelled
-//! - *Power loss* ([`lose_power`](SimDisk::lose_power)): each sector of 512 bytes that no
-//!   completed sync covers is kept, dropped, torn or garbled, or has the bytes of an earlier
-//!   unsynced write, on its own, whatever became of others. Bytes below the first unsynced write
-//!   of a sector stay (M1); [without powersafe
-//!   overwrite](SimDisk::without_powersafe_overwrite) whole blocks of 4096 bytes can be garbage.
-//!   A file's growth may be lost, kept in part, or kept and read as zeros; so may its emptying.
-//!   Names made, renamed or removed since the folder's last sync are each kept or not; a rename
-//!   is atomic; a file's own sync covers no name. Then there is another boot.
-//! - *The log buffer* lies in a memory file system without a device: its bytes outlive the process
-//!   and each mount, and no boot. Of the faults only those at [`CallKind::Read`] and
-//!   [`CallKind::Map`] meet it. Its space has no limit, and its calls have no index.
+//! - *Power loss* ([`lose_power`](SimDisk::lose_power)): each [`Loss`] has its own [`Fate`]. Bytes
+//!   below the first unsynced write of a sector stay (M1), unless the disk is [without powersafe
+//!   overwrite](SimDisk::without_powersafe_overwrite). A rename is atomic; a file's sync covers no
+//!   name.
+//! - *The log buffer*, in memory: it outlives the process and each mount, and no boot. It has no
+//!   limit, its calls have no index, and only faults at [`CallKind::Read`] and [`CallKind::Map`]
+//!   meet it.
 //! - *Mounts in the same boot* ([`remount`](SimDisk::remount),
-//!   [`crash_file_system`](SimDisk::crash_file_system)): the page cache is another one, in good
-//!   order or as after a power loss.
+//!   [`crash_file_system`](SimDisk::crash_file_system)) with another page cache.
 //! - *The death of the process* ([`kill`](SimDisk::kill), [`crash_at`](SimDisk::crash_at)): what
-//!   reached the operating system is there, mapped memory as it was at that moment. A call may
-//!   have been done in part. All later calls of that process fail and change nothing.
-//! - *Failing calls* ([`fail`](SimDisk::fail)). After a failed sync some of the dirty sectors, or
-//!   none, are on the medium. [`WriteBackFailure`] says what becomes of the others (M3): they read
-//!   back until the system drops them, at any call and at the reads of
-//!   [`FaultKind::DropPages`], and later syncs succeed without them; or their
-//!   old bytes show; or the file system shuts down.
-//! - *Write-back that fails in the background* ([`FaultKind::WriteBack`],
-//!   [`fail_write_back`](SimDisk::fail_write_back)): the same, and the next sync of the file, by
-//!   whichever process, reports it once.
-//! - *A full disk* ([`set_capacity`](SimDisk::set_capacity)), in blocks of 4096 bytes.
-//! - *Damage* ([`set_file`](SimDisk::set_file), [`remove_file`](SimDisk::remove_file)).
+//!   reached the operating system stays, mapped memory included. Its later calls fail and change
+//!   nothing.
+//! - *Failing calls* ([`fail`](SimDisk::fail)) and *failing write-back*
+//!   ([`fail_write_back`](SimDisk::fail_write_back), M3): some dirty sectors, or none, reach the
+//!   medium. [`WriteBackFailure`] decides about the others.
+//! - *A full disk* ([`set_capacity`](SimDisk::set_capacity)) and *damage*
+//!   ([`set_file`](SimDisk::set_file), [`remove_file`](SimDisk::remove_file)).
 //!
 //! # What is not modelled
-//! Syncs that lie (M2). Sectors that change without a write to their block. Holes and shared
-//! blocks; metadata of the file system that runs full or rots. Links, permissions, other users.
-//! Failed folder syncs that forget (M4): the names stay unsynced, a later sync covers them.
-//! Write-back in the background that succeeds is not an event of its own: whatever it could have
-//! done by the time of a power loss is among the fates. An error that each open file reports: the
-//! first sync of any of them takes it. Time: nothing sleeps, and a [slow
-//! sync](FaultKind::SlowSync) only lets other threads run.
+//! Syncs that lie (M2), failed folder syncs that forget names (M4), an error that each open file
+//! reports (the first sync of any of them takes it), sectors that change without a write to their
+//! block, holes, shared blocks, metadata that runs full or rots, links, permissions, other users,
+//! and time: nothing sleeps.
 //!
 //! # Determinism
-//! Same seed, same calls by a single thread: same decisions, same bytes, same trace. With several
-//! threads, the system's scheduling decides over the order of their calls. Futures, callbacks
-//! and `SyncPolicy::Interval` use a thread of the log. Reads draw nothing unless a fault waits
-//! for them.
+//! The same seed and the same calls by one thread give the same decisions, bytes and trace.
+//! Futures, callbacks and `SyncPolicy::Interval` use a thread of the log. Reads draw nothing unless
+//! a fault waits for them.
 
 mod fault;
 mod fault_disk;
@@ -106,7 +68,6 @@ use crate::sync::Mutex;
 use crate::{FileOptions, FileReader, FileStore, IntoStore};
 use crate::{MIN_SEGMENT_BYTES, Result};
 
-/// The folder in which the log lies.
 const FOLDER: &str = "/log";
 
 /// A simulated disk; clones are handles of the same one. See the [module](self).
@@ -117,56 +78,53 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// Makes an empty disk whose decisions `seed` fixes. Overwrites are powersafe (M1) and in
-    /// place.
+    /// Makes an empty disk with powersafe overwrites (M1) in place.
     #[must_use]
     pub fn new(seed: u64) -> SimDisk {
         SimDisk { seed, world: Arc::new(Mutex::new(World::new(seed))) }
     }
 
-    /// Drops assumption M1: power loss may turn the whole block of 4096 bytes that a write touched
-    /// into garbage, also bytes that were synced before. Logs need `pad_to_block` there.
+    /// Drops assumption M1: power loss may garble each written block of 4096 bytes. Logs need
+    /// `pad_to_block` there.
     #[must_use]
     pub fn without_powersafe_overwrite(self) -> SimDisk {
         self.world.lock().medium.garbles_blocks = true;
         self
     }
 
-    /// Makes the file system write each block to a new place: nothing is zeroed or recycled, and
-    /// every write needs free space.
+    /// Makes the file system write each block to a new place: every write needs free space, and
+    /// nothing is zeroed or recycled.
     #[must_use]
     pub fn copy_on_write(self) -> SimDisk {
         self.world.lock().medium.copies_on_write = true;
         self
     }
 
-    /// Sets how the file system treats failed write-back. Default [`WriteBackFailure::KeepsPages`].
+    /// Sets the treatment of failed write-back. Default [`WriteBackFailure::KeepsPages`].
     #[must_use]
     pub fn failing_as(self, failure: WriteBackFailure) -> SimDisk {
         self.world.lock().medium.failure = failure;
         self
     }
 
-    /// Removes the memory file system: the log buffer lies on the heap.
+    /// Puts the log buffer on the heap.
     #[must_use]
     pub fn without_memory(self) -> SimDisk {
         self.world.lock().medium.lacks_memory = true;
         self
     }
 
-    /// Opens the log on the disk, or makes it. Segments may be as small as 4 KiB. The store starts
-    /// no thread: the disk's generator decides when its background work is done, and the calling
-    /// thread does it.
+    /// Opens the log as `into_store` does.
     ///
     /// # Errors
-    /// As [`FileStore::open`]; `Io` when the process is dead: [`restart`](SimDisk::restart) first.
+    /// As [`FileStore::open`]; `Io` when the process is dead.
     #[doc(hidden)]
     pub fn open(&self, options: &FileOptions) -> Result<FileStore> {
         options.validate(MIN_SEGMENT_BYTES)?;
         FileStore::open_on_any(self.as_disk(), Path::new(FOLDER), options)
     }
 
-    /// Looks at the log beside its writer, as a tool does: in the same boot.
+    /// Reads the log as a tool in the same boot does.
     ///
     /// # Errors
     /// As [`FileReader::open`].
@@ -175,8 +133,7 @@ impl SimDisk {
         FileReader::open_on(self.as_disk(), Path::new(FOLDER))
     }
 
-    /// Puts the files of the folder at the path `copy` in the place of the log's, on the medium,
-    /// too: for a repaired or restored log.
+    /// Replaces the log's files by those of the folder `copy`, on the medium, too.
     pub fn replace_log(&self, copy: &str) {
         let (log, from) = (absolute(FOLDER), absolute(copy));
         let (old, new) = (self.files(), self.files_in(copy));
@@ -192,16 +149,15 @@ impl SimDisk {
         world.trace.event("another log takes the log's place");
     }
 
-    /// Returns how many calls there were that change something or sync: the index of the next one.
-    /// Calls that only read, open, map or lock have none. The count goes on over all process runs.
+    /// Returns how many calls changed something or synced, over all process runs: the next one's
+    /// index.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.world.lock().calls
     }
 
-    /// Makes the process die at the call with the index `call`: it is done, done in part or not
-    /// done, it fails, and so does every later call of the present run. A restart or power loss
-    /// cancels it.
+    /// Makes the process die at the call with this index, which fails, and is done, done in part or
+    /// not done. A restart or power loss cancels this.
     ///
     /// ```rust
     /// # fn main() -> palisade::Result<()> {
@@ -214,7 +170,7 @@ impl SimDisk {
     /// while !is_done {
     ///     let disk = SimDisk::new(7);
     ///     disk.crash_at(call);
-    ///     // The engine's work; it ends where the process dies.
+    ///     // The engine's work.
     ///     let acknowledged = open(&disk).and_then(|wal| wal.commit(b"record"));
     ///     is_done = !disk.is_dead();
     ///     for fate in 0..3 {
@@ -239,55 +195,47 @@ impl SimDisk {
         self.world.lock().is_dead
     }
 
-    /// Kills the process, as `SIGKILL` does. What it has mapped is taken as it is at this moment,
-    /// so a closure of `append_with` can call this in the middle of its copy.
+    /// Kills the process, as `SIGKILL` does, also in a closure of `append_with`.
     pub fn kill(&self) {
         self.world.lock().die();
     }
 
-    /// Starts another process in the same boot, after a [`kill`](SimDisk::kill) if there was none.
+    /// Starts another process in the same boot, after a [`kill`](SimDisk::kill) if needed.
     pub fn restart(&self) {
         let mut world = self.world.lock();
         world.revive();
         world.trace.event("another process begins");
     }
 
-    /// Loses power, by the disk's generator, and turns it on again: another boot, another process.
+    /// Loses power, by the disk's generator: another boot and process begin.
     pub fn lose_power(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_by_chance();
         world.lose_power(&mut fates);
     }
 
-    /// Loses power, with the fate of each [`Loss`] that `choose` returns, and turns it on again:
-    /// another boot, another process. Names come first, then the files in the order of their names,
-    /// each with its emptying, its growth and its sectors.
+    /// Loses power with the fates that `choose` returns, in the order of
+    /// [`losses`](SimDisk::losses).
     pub fn lose_power_choosing(&self, choose: &mut dyn FnMut(Loss) -> Fate) {
         self.world.lock().lose_power(choose);
     }
 
-    /// Shuts the system down in good order, and starts it again: another boot, another process,
-    /// after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but what a
-    /// failed write-back has forgotten. A file system that has shut down loses as in a power loss.
+    /// Begins another boot and process. Loses only what a failed write-back has forgotten, or as in
+    /// a power loss if the file system has shut down.
     pub fn reboot(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_of_an_orderly_end();
         world.lose_power(&mut fates);
     }
 
-    /// Unmounts the file system in good order, and mounts it again in the same boot; another
-    /// process, after a [`kill`](SimDisk::kill) if there was none. Everything is on the medium but
-    /// what a failed write-back has forgotten. A file system that has shut down loses as in a power
-    /// loss.
+    /// As [`reboot`](SimDisk::reboot), but in the same boot.
     pub fn remount(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_of_an_orderly_end();
         world.remount(&mut fates);
     }
 
-    /// Makes the file system lose what it would lose with the power, by the disk's generator, and
-    /// mounts it again in the same boot: it shut down, or its device is an image of the old one.
-    /// Another process begins.
+    /// As [`remount`](SimDisk::remount), with the losses of [`lose_power`](SimDisk::lose_power).
     pub fn crash_file_system(&self) {
         let mut world = self.world.lock();
         let mut fates = world.fates_by_chance();
@@ -300,69 +248,60 @@ impl SimDisk {
         self.world.lock().is_shut_down
     }
 
-    /// Returns how often write-back has failed so far, in a sync or in the background, over all
-    /// process runs.
+    /// Returns how often write-back has failed, over all process runs.
     #[must_use]
     pub fn write_back_failures(&self) -> u64 {
         self.world.lock().write_back_failures
     }
 
-    /// Returns how often [`FaultKind::DropPages`] has dropped pages right before a read, over all
-    /// process runs.
+    /// Returns how often [`FaultKind::DropPages`] has dropped pages before a read.
     #[must_use]
     pub fn pages_dropped_at_reads(&self) -> u64 {
         self.world.lock().pages_dropped_at_reads
     }
 
-    /// Returns how many files have a failure of write-back that no sync has reported: the next sync
-    /// of each fails.
+    /// Returns how many files have a failed write-back that their next sync reports.
     #[must_use]
     pub fn unreported_failures(&self) -> usize {
         self.world.lock().nodes.values().filter(|node| node.has_unreported).count()
     }
 
-    /// Makes write-back of some file that has unsynced bytes fail in the background. Does nothing
-    /// if there is no such file.
+    /// Makes write-back of an unsynced file, if there is one, fail in the background.
     pub fn fail_write_back(&self) {
         self.world.lock().fail_some_write_back();
     }
 
-    /// Drops all pages that a failed write-back left clean. Without this call the system drops them
-    /// now and then, by the disk's generator.
+    /// Drops all pages that a failed write-back left clean.
     pub fn drop_pages(&self) {
         self.world.lock().drop_pages();
     }
 
-    /// Returns what a power loss would decide over, in the order in which it would ask.
+    /// Returns what a power loss would decide over: names, then by file emptying, growth and
+    /// sectors.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
         self.world.lock().losses().into_iter().map(|(_, loss)| loss).collect()
     }
 
-    /// Returns how many sectors no completed sync covers. The log buffer has none, because no
-    /// device is below it.
+    /// Returns how many sectors no completed sync covers.
     #[must_use]
     pub fn unsynced_sectors(&self) -> usize {
         self.losses().iter().filter(|loss| loss.is_sector()).count()
     }
 
-    /// Returns another disk in the same state, whose process has died at this moment. `seed` and
-    /// this disk's past fix its chances. With the same `seed`, the same losses often get the same
-    /// fate at whichever call the process died, so use another one for each call. The copy has this
-    /// disk's capacity and none of its faults.
+    /// Returns a copy whose process has died, without faults. `seed` and this disk's past fix its
+    /// chances: use another `seed` for each call, or the same losses often get the same fate.
     #[must_use]
     pub fn fork(&self, seed: u64) -> SimDisk {
         let world = self.world.lock().fork(seed);
         SimDisk { seed, world: Arc::new(Mutex::new(world)) }
     }
 
-    /// Makes calls fail. Faults stay, over all process runs, until they are spent or
-    /// [`heal`](SimDisk::heal)ed.
+    /// Makes calls fail until the fault is spent or [`heal`](SimDisk::heal)ed.
     pub fn fail(&self, fault: Fault) {
         self.world.lock().faults.push(fault);
     }
 
-    /// Returns how many faults wait for their calls.
     #[doc(hidden)]
     #[must_use]
     pub fn waiting_faults(&self) -> usize {
@@ -374,9 +313,8 @@ impl SimDisk {
         self.world.lock().faults.clear();
     }
 
-    /// Gives the disk space for `bytes` bytes in all, counted in blocks of 4096 bytes per file;
-    /// `None`, as in the beginning, for as much as is asked for. Where less is free than a call
-    /// needs it does a part, or gives `StorageFull`.
+    /// Limits the disk to `bytes` bytes, in blocks of 4096 per file, or not (`None`, the default).
+    /// A call that needs more does a part, or gives `StorageFull`.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.world.lock().capacity = bytes;
     }
@@ -387,14 +325,14 @@ impl SimDisk {
         world.capacity = Some(world.used());
     }
 
-    /// Returns the last calls and events, a line each, calls with their indexes.
+    /// Returns the last calls, with their indexes, and events.
     #[must_use]
     pub fn trace(&self) -> Vec<String> {
         self.world.lock().trace.lines()
     }
 
-    /// Returns what the operating system shows of the file `name` in the log's folder. Here and
-    /// below, a name that begins at the root may lie in any folder.
+    /// Returns what the operating system shows of a file in the log's folder. Here and below, a
+    /// name that begins at the root may lie in any folder.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         let mut world = self.world.lock();
@@ -404,8 +342,7 @@ impl SimDisk {
         Some(node.shown.clone())
     }
 
-    /// Makes `bytes` the content of the file `name` in the log's folder, on the medium, too: for
-    /// flipped bits, swapped and foreign files. What it had unsynced is gone.
+    /// Makes `bytes` the content of the file `name`, on the medium, too.
     pub fn set_file(&self, name: &str, bytes: Vec<u8>) {
         let mut world = self.world.lock();
         let path = in_folder(name);
@@ -415,7 +352,7 @@ impl SimDisk {
         world.trace.event(&format!("{name} gets other bytes"));
     }
 
-    /// Takes the file `name` out of the log's folder, on the medium, too.
+    /// Removes the file `name`, on the medium, too.
     pub fn remove_file(&self, name: &str) {
         let mut world = self.world.lock();
         world.names.forget(&in_folder(name));
@@ -423,14 +360,13 @@ impl SimDisk {
         world.trace.event(&format!("{name} is taken away"));
     }
 
-    /// Returns the names of all files in the log's folder, in order, as the operating system shows
-    /// them.
+    /// Returns the log's files, in order of their names.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         self.files_in(FOLDER)
     }
 
-    /// Does what [`files`](SimDisk::files) does, for the folder at a path that begins at the root.
+    /// As [`files`](SimDisk::files), for the folder at a path that begins at the root.
     #[must_use]
     pub fn files_in(&self, folder: &str) -> Vec<String> {
         let world = self.world.lock();
@@ -441,8 +377,7 @@ impl SimDisk {
         files.map(|(path, _)| name(path).to_owned()).collect()
     }
 
-    /// Returns the files of log buffers, which lie in memory, each as a path that
-    /// [`file`](SimDisk::file) takes.
+    /// Returns the log buffers' files as paths for [`file`](SimDisk::file).
     #[must_use]
     pub fn buffers(&self) -> Vec<String> {
         let world = self.world.lock();
@@ -450,20 +385,17 @@ impl SimDisk {
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the disk as the present process sees it, for `Options::open_on` and for the engine's
-    /// own files. Sync the folder in which you make a folder, too. The log of
-    /// `Wal::with_store` lies in the folder `/log`. All calls
-    /// fail once the process is dead.
+    /// Returns the disk, until the present process dies, for `Options::open_on` and the engine's
+    /// files. If you make a folder, sync its parent, too.
     #[must_use]
     pub fn as_disk(&self) -> Arc<dyn Disk> {
         Arc::new(Process::of(&self.world))
     }
 }
 
-/// Opens the log in the folder `/log`, or makes it. Segments may be as small as 4 KiB. The store
-/// starts no thread: the disk's generator decides when its background work is done, and the calling
-/// thread does it. If the process is dead, the open returns `Io`: call
-/// [`restart`](SimDisk::restart) first.
+/// Opens or makes the log in `/log`. Segments may be as small as 4 KiB. No thread is started: the
+/// disk's generator decides when the calling thread does background work. `Io`: the process is
+/// dead; call [`restart`](SimDisk::restart) first.
 impl IntoStore for &SimDisk {
     fn into_store(self, files: &FileOptions) -> Result<FileStore> {
         self.open(files)
@@ -482,7 +414,6 @@ impl fmt::Debug for SimDisk {
     }
 }
 
-/// Returns a path from the root as the store names it.
 fn absolute(path: &str) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }

@@ -1,27 +1,22 @@
-//! The names on the simulated disk: what the operating system shows, what the medium surely
-//! holds, and the changes between the two.
+//! The names on the simulated disk.
 //!
-//! Power loss keeps or drops each change that no sync of its folder followed, in any combination.
-//! A rename is atomic: afterwards the file has the old or the new name. So where a change that is
-//! kept needs a name that a file still holds which has moved away since, that move is kept, too.
+//! Power loss keeps or drops each unsynced change, in any combination. If a kept change needs a
+//! name from which another file has moved away since, that move is kept, too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The folder of the memory file system: its files outlive the process and no boot, and no device
-/// fails under them.
+/// Its files outlive the process and no boot.
 pub(super) const MEMORY: &str = "/memory";
 
 pub(super) type NodeId = u64;
 
-/// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Folder,
     File(NodeId),
 }
 
-/// A change of names that no folder sync has followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Create { path: PathBuf, entry: Entry },
@@ -30,7 +25,6 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Returns the name that the change is about; of a rename, the new one.
     fn path(&self) -> &Path {
         match self {
             Change::Create { path, .. } | Change::Remove { path, .. } => path,
@@ -47,7 +41,6 @@ impl Change {
         }
     }
 
-    /// Returns whether the change takes the name `path` from `node`.
     fn frees(&self, path: &Path, node: NodeId) -> bool {
         match self {
             Change::Create { .. } => false,
@@ -57,7 +50,6 @@ impl Change {
     }
 }
 
-/// All names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pub(super) shown: BTreeMap<PathBuf, Entry>,
@@ -73,7 +65,6 @@ impl Names {
         }
     }
 
-    /// Returns whether `path` is a folder. A root always is.
     pub(super) fn is_folder(&self, path: &Path) -> bool {
         path.parent().is_none() || self.shown.get(path) == Some(&Entry::Folder)
     }
@@ -114,7 +105,6 @@ impl Names {
         self.stable.extend(shown.map(|(path, entry)| (path.clone(), *entry)));
     }
 
-    /// Gives `node` the name `path` at once and for good.
     pub(super) fn settle(&mut self, path: &Path, node: NodeId) {
         self.pending.retain(|change| change.node() != Some(node));
         for names in [&mut self.shown, &mut self.stable] {
@@ -123,7 +113,6 @@ impl Names {
         }
     }
 
-    /// Takes the name `path` away, for good.
     pub(super) fn forget(&mut self, path: &Path) {
         if let Some(node) = self.file(path) {
             self.pending.retain(|change| change.node() != Some(node));
@@ -133,7 +122,6 @@ impl Names {
         self.stable.remove(path);
     }
 
-    /// Returns whether any run can still come to `node` by a name.
     pub(super) fn can_reach(&self, node: NodeId) -> bool {
         let file = Entry::File(node);
         self.shown.values().any(|entry| *entry == file)
@@ -141,7 +129,6 @@ impl Names {
             || self.pending.iter().any(|change| change.node() == Some(node))
     }
 
-    /// Returns the name of `node`, or the one that it had last.
     pub(super) fn name_of(&self, node: NodeId) -> Option<&Path> {
         let last = self.pending.iter().rev().find(|change| change.node() == Some(node));
         key_of(&self.shown, node)
@@ -149,13 +136,11 @@ impl Names {
             .or_else(|| last.map(Change::path))
     }
 
-    /// Returns the last part of the name of `node`.
     pub(super) fn text(&self, node: NodeId) -> String {
         self.name_of(node).map_or_else(|| "a file without a name".into(), |path| name(path).into())
     }
 
-    /// Applies a power loss: keeps the pending changes that `keeps` marks, by their index, and
-    /// those that they need.
+    /// Keeps the changes that `keeps` marks, and those that they need.
     pub(super) fn lose(&mut self, keeps: &[bool]) {
         let changes = std::mem::take(&mut self.pending);
         let mut is_done = vec![false; changes.len()];
@@ -188,8 +173,8 @@ impl Names {
         }
     }
 
-    /// Applies the pending change by which the file that has the name `path` on the medium gives it
-    /// up. Does nothing if that file is `over`, which the rename replaces.
+    /// Applies the change that frees the name `path` on the medium, unless the rename replaces that
+    /// file.
     fn make_way(
         &mut self,
         changes: &[Change],
@@ -206,8 +191,7 @@ impl Names {
         }
     }
 
-    /// Drops what lies in a folder that is gone. Files in the memory file system stay, because it
-    /// is another one.
+    /// Drops what lies in a folder that is gone, except in the memory file system.
     fn drop_orphans(&mut self) {
         let mut kept = BTreeMap::new();
         // Folders come before what lies in them.
@@ -231,7 +215,6 @@ fn key_of(names: &BTreeMap<PathBuf, Entry>, node: NodeId) -> Option<&Path> {
     found.next().map(|(path, _)| path.as_path())
 }
 
-/// Returns the last part of `path`, or `/` for a root.
 pub(super) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("/")
 }

@@ -1,24 +1,19 @@
-//! One simulated file: what the operating system shows, what the medium surely holds, and the
-//! writes between the two.
+//! One simulated file.
 //!
 //! # Words
-//! *Shown*: the page cache's view, what reads give. *Stable*: the medium after the last completed
-//! sync. *Version*: a sector as it was after one unsynced write to it; power loss may find any of
-//! them on the medium. *Forgotten*: dirty when its write-back failed; it reads back until the
-//! system drops it, and no later sync covers it. *Placed*: a block that was written on the medium
-//! at least once. *Stuck*: a block whose first write-back failed.
+//! *Shown*: what reads give. *Stable*: the medium after the last completed sync. *Version*: a
+//! sector as it was after one unsynced write. *Forgotten*: dirty when its write-back failed; it
+//! reads back until the system drops it, and no later sync covers it. *Placed*: a block that was
+//! written on the medium. *Stuck*: a block whose first write-back failed.
 //!
 //! # Failed write-back
-//! A sector of a placed block becomes dirty again with the next write to it, with all its bytes.
-//! A stuck block does not: the system takes writes to it and syncs them with `Ok`, and none
-//! reaches the medium until its pages were dropped. (ext4 leaves the extent unwritten; compare
-//! Rebello and others, "Can applications recover from fsync failures?", USENIX ATC 2020.)
+//! The next write to a sector of a placed block makes the whole sector dirty again. No write to a
+//! stuck block reaches the medium until its pages were dropped, although syncs return `Ok`, as on
+//! ext4 (Rebello and others, "Can applications recover from fsync failures?", USENIX ATC 2020).
 //!
 //! # Mapped memory
-//! A mapping lies over a file of the real system's memory. Its bytes flow into *shown* when the
-//! simulator looks (reads and writes that meet the range, sync, death): what differs is an
-//! unsynced write. At a death the mapping is cut off: what the dead run still stores in it
-//! reaches nobody.
+//! A mapping lies over a file of the real system's memory. When the simulator looks, its changes
+//! become unsynced writes. At a death the mapping is cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,23 +25,18 @@ use crate::chance::Chance;
 use crate::disk::os::OsFile;
 use crate::disk::{DiskFile, read_full, write_bytes};
 
-/// The unit in which the medium takes writes.
 pub(super) const SECTOR: usize = 512;
-/// The unit in which space is given out.
 pub(super) const BLOCK: usize = 4096;
-/// Versions of one sector that are remembered; of more, the oldest are left out.
+/// Of more, the oldest are left out.
 const MAX_VERSIONS: usize = 4;
 
-/// A sector as one write left it.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     serial: u64,
-    /// The first byte of the sector that the write changed.
     pub(super) from: usize,
     pub(super) bytes: [u8; SECTOR],
 }
 
-/// A sector that differs, or may differ, from the medium's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dirty {
     /// In the order of the writes; never empty.
@@ -55,13 +45,11 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    /// Returns the first byte that any of the unsynced writes touched.
     pub(super) fn from(&self) -> usize {
         self.versions.iter().map(|version| version.from).min().unwrap_or(0)
     }
 }
 
-/// What a sync that has begun will cover.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SyncPoint {
     serial: u64,
@@ -72,36 +60,29 @@ pub(super) struct SyncPoint {
 #[derive(Clone, Debug)]
 struct Mapping {
     backing: Arc<OsFile>,
-    /// All ranges that were mapped, and what lies between them.
     range: Range<usize>,
     backing_len: usize,
 }
 
-/// A file of the simulated disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) shown: Vec<u8>,
     pub(super) stable: Vec<u8>,
     pub(super) dirty: BTreeMap<usize, Dirty>,
-    /// Blocks that were written on the medium.
     pub(super) placed: BTreeSet<usize>,
-    /// Blocks that no write reaches any more.
     stuck: BTreeSet<usize>,
-    /// Whether write-back in the background failed and no sync has reported it.
     pub(super) has_unreported: bool,
-    /// How often it was emptied, and how often the medium knows of.
     cuts: u64,
     stable_cuts: u64,
     serial: u64,
     syncing: usize,
-    /// Whether it lies in the memory file system.
     pub(super) is_in_memory: bool,
-    /// In memory: how many bytes from the beginning have blocks. Touching a mapping of others
-    /// raises SIGBUS when memory is full.
+    /// In memory: how many bytes have blocks. Touching others through a mapping raises SIGBUS when
+    /// memory is full.
     allocated: usize,
     mapping: Option<Mapping>,
     pub(super) handles: usize,
-    /// Who holds the lock, and whether shared.
+    /// Each holder, and whether it shares the lock.
     pub(super) locks: Vec<(u64, bool)>,
 }
 
@@ -128,7 +109,6 @@ impl Node {
         self.show_mapped(offset..end);
     }
 
-    /// Shows the bytes of `range` in the mapped memory, too, as far as its file has them.
     fn show_mapped(&self, range: Range<usize>) {
         let Some(mapping) = &self.mapping else { return };
         let (start, end) = (range.start, range.end.min(mapping.backing_len));
@@ -138,27 +118,23 @@ impl Node {
         }
     }
 
-    /// Makes a range read as zeros.
     pub(super) fn discard(&mut self, offset: usize, len: usize) {
         let end = self.shown.len().min(offset.saturating_add(len));
         self.write(offset, &vec![0; end.saturating_sub(offset)]);
         self.allocated = self.allocated.min(offset);
     }
 
-    /// Gets blocks in memory for the first `len` bytes.
     pub(super) fn allocate(&mut self, len: usize) {
         self.grow(len);
         self.allocated = self.allocated.max(len);
     }
 
-    /// Makes the file at least `len` bytes long.
     pub(super) fn grow(&mut self, len: usize) {
         if self.shown.len() < len {
             self.shown.resize(len, 0);
         }
     }
 
-    /// Empties the file.
     pub(super) fn cut(&mut self) {
         self.mapping = None;
         self.shown.clear();
@@ -169,7 +145,6 @@ impl Node {
         self.cuts += 1;
     }
 
-    /// Returns whether the file was emptied since the last sync.
     pub(super) fn is_cut(&self) -> bool {
         self.cuts != self.stable_cuts
     }
@@ -180,8 +155,7 @@ impl Node {
         SyncPoint { serial: self.serial, len: self.shown.len(), cuts: self.cuts }
     }
 
-    /// Completes a sync: what was written before `point` is on the medium, and later writes stay
-    /// unsynced. Does nothing if the file was emptied meanwhile.
+    /// Completes a sync, unless the file was emptied meanwhile.
     pub(super) fn end_sync(&mut self, point: SyncPoint) {
         self.syncing = self.syncing.saturating_sub(1);
         if point.cuts != self.cuts {
@@ -207,8 +181,8 @@ impl Node {
         });
     }
 
-    /// Fails the write-back of the file: it reaches some sectors or none, and the others are
-    /// forgotten. Blocks that were never on the medium are stuck.
+    /// Fails the write-back: it reaches some sectors or none, and the others are forgotten. Blocks
+    /// that are not placed are stuck.
     pub(super) fn fail_write_back(&mut self, chance: &mut Chance) {
         self.absorb();
         let reaches_some = chance.is(1, 2);
@@ -236,7 +210,6 @@ impl Node {
         self.stuck.extend(missed.difference(&self.placed));
     }
 
-    /// Returns whether anything waits to be written back.
     pub(super) fn is_dirty(&mut self) -> bool {
         self.absorb();
         self.dirty.values().any(|dirty| !dirty.is_forgotten)
@@ -246,7 +219,7 @@ impl Node {
         self.dirty.values().any(|dirty| dirty.is_forgotten)
     }
 
-    /// Drops the pages that a failed write-back left clean: the medium's bytes show.
+    /// Shows the medium's bytes in place of forgotten ones.
     pub(super) fn drop_forgotten(&mut self) {
         self.absorb();
         let dirty = std::mem::take(&mut self.dirty).into_iter();
@@ -264,7 +237,6 @@ impl Node {
         self.stuck.clear();
     }
 
-    /// Returns whether no power loss can find what was written to `sector` on the medium.
     pub(super) fn is_stuck(&self, sector: usize) -> bool {
         self.stuck.contains(&block_of(sector))
     }
@@ -295,7 +267,6 @@ impl Node {
         Ok(memory)
     }
 
-    /// Stores `bytes` to mapped memory, as the process does.
     #[cfg(test)]
     pub(super) fn store_mapped(&self, at: usize, bytes: &[u8]) {
         let mapping = self.mapping.as_ref().expect("the file is mapped");
@@ -331,7 +302,6 @@ impl Node {
         }
     }
 
-    /// Ends the process run: its stores are in the page cache, its handles and locks are gone.
     pub(super) fn end_run(&mut self) {
         self.absorb();
         self.mapping = None;
@@ -340,7 +310,6 @@ impl Node {
         self.syncing = 0;
     }
 
-    /// Makes `bytes` the file's content, on the medium, too.
     pub(super) fn replace(&mut self, bytes: Vec<u8>) {
         self.dirty.clear();
         self.stable_cuts = self.cuts;
@@ -353,7 +322,7 @@ impl Node {
         self.mapping.take_if(|mapping| self.shown.len() < mapping.range.end);
     }
 
-    /// Returns the blocks that are on the medium if the sectors `kept` reach it.
+    /// Returns the placed blocks if the sectors `kept` reach the medium.
     pub(super) fn placed_with(&self, kept: impl Iterator<Item = usize>) -> BTreeSet<usize> {
         if self.is_cut() {
             return (0..self.stable.len().div_ceil(BLOCK)).collect();
@@ -361,7 +330,6 @@ impl Node {
         self.placed.iter().copied().chain(kept.map(block_of)).collect()
     }
 
-    /// Notes that the bytes of `range` are shown and not on the medium.
     fn note_write(&mut self, range: Range<usize>) {
         if self.is_in_memory {
             return;
@@ -391,7 +359,6 @@ fn block_of(sector: usize) -> usize {
     sector * SECTOR / BLOCK
 }
 
-/// Puts a sector into `image`, as far as that reaches.
 pub(super) fn put(image: &mut [u8], at: usize, sector: &[u8]) {
     if at < image.len() {
         let len = sector.len().min(image.len() - at);
@@ -399,8 +366,6 @@ pub(super) fn put(image: &mut [u8], at: usize, sector: &[u8]) {
     }
 }
 
-/// Unwraps the result of a call to a file of the real system's memory, which has no device that
-/// could fail.
 fn memory_file<T>(done: io::Result<T>) -> T {
     done.expect("a file in memory can be read and written")
 }

@@ -1,4 +1,4 @@
-//! A process on the simulated disk: the file-system calls of one run.
+//! The file-system calls of one process run.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,12 +16,11 @@ use crate::disk::{
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Memory, sync};
 
-/// How often a slow sync yields to other threads.
+/// How often a slow sync yields.
 const SLOW_YIELDS: usize = 500;
-/// Zeroes 4096 bytes at a time, because simulated segments are small.
+/// Simulated segments are small.
 const ZERO_STEPS: ZeroSteps = ZeroSteps { first_bytes: 4096, step_bytes: 4096 };
 
-/// One process run on the disk.
 #[derive(Clone)]
 pub(super) struct Process {
     world: Arc<Mutex<World>>,
@@ -29,14 +28,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Returns the newest process of `world`, alive or dead.
     pub(super) fn of(world: &Arc<Mutex<World>>) -> Process {
         let run = world.lock().run;
         Process { world: Arc::clone(world), run }
     }
 
-    /// Locks the disk for a call of this run. Fails if the process has died, or another run has
-    /// begun.
     fn world(&self) -> io::Result<MutexGuard<'_, World>> {
         let world = self.world.lock();
         if world.is_dead || world.run != self.run { Err(dead()) } else { Ok(world) }
@@ -109,7 +105,7 @@ impl Host for Process {
     }
 }
 
-/// An open folder of one process run: its path, because folders never move on this disk.
+/// As its path, because folders never move on this disk.
 #[derive(Debug)]
 struct SimFolder {
     process: Process,
@@ -165,7 +161,6 @@ impl DiskFolder for SimFolder {
     }
 }
 
-/// An open file of one run.
 #[derive(Debug)]
 struct SimFile {
     process: Process,

@@ -1,11 +1,10 @@
-//! What happened on the disk, call by call, for the reader of a failing test.
+//! The last calls and events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::fault::CallKind;
 
-/// Lines that are kept; of more, the oldest are left out.
 const MAX_LINES: usize = 4096;
 
 /// The last things that happened. The lines are shared, so that copies cost little.

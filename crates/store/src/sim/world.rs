@@ -1,7 +1,5 @@
-//! The simulated disk itself: names, files, the process runs that use them, and the faults in wait.
-//!
-//! One lock guards all of it. A *run* is one process; a handle of an earlier run, or of one
-//! that has died, gets an error from every call and changes nothing.
+//! The simulated disk itself, under one lock. Handles of an earlier *run* (process), or of one that
+//! has died, get an error from every call and change nothing.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,17 +12,14 @@ use super::trace::Trace;
 use crate::chance::Chance;
 use crate::disk::Access;
 
-/// What kind of disk it is. By default overwrites are powersafe and in place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Medium {
-    /// Power loss may garble the whole block that a write touched.
     pub(super) garbles_blocks: bool,
     pub(super) copies_on_write: bool,
     pub(super) lacks_memory: bool,
     pub(super) failure: WriteBackFailure,
 }
 
-/// How a call is to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallStep {
     Go,
@@ -32,11 +27,9 @@ pub(super) enum CallStep {
     Slow,
     Eio,
     NoSpace,
-    /// The process dies in it.
     Die,
 }
 
-/// Everything that is simulated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World {
     pub(super) medium: Medium,
@@ -45,25 +38,21 @@ pub(super) struct World {
     next_node: NodeId,
     pub(super) run: u64,
     pub(super) is_dead: bool,
-    /// Whether the file system gives errors only, until it is mounted again.
     pub(super) is_shut_down: bool,
-    /// How often write-back has failed.
     pub(super) write_back_failures: u64,
-    /// How often a read has found that the system has just dropped pages.
     pub(super) pages_dropped_at_reads: u64,
     pub(super) calls: u64,
     pub(super) crash_at: Option<u64>,
     pub(super) faults: Vec<Fault>,
     pub(super) capacity: Option<u64>,
-    /// Whether the last read or write was interrupted.
     was_interrupted: bool,
-    /// Decides fates and faults.
+    /// Fates and faults.
     pub(super) chance: Chance,
     /// What the process draws: identities, salts.
     pub(super) entropy: Chance,
-    /// Decides when background work runs.
+    /// When background work runs.
     pub(super) schedule: Chance,
-    /// Decides when pages are dropped.
+    /// When pages are dropped.
     pub(super) memory: Chance,
     next_handle: u64,
     pub(super) trace: Trace,
@@ -81,7 +70,7 @@ impl World {
         }
     }
 
-    /// Returns a copy without a living process, whose chances are another stream.
+    /// Returns a copy without a living process, with other chances.
     pub(super) fn fork(&self, seed: u64) -> World {
         let mut fork = World {
             crash_at: None,
@@ -97,7 +86,6 @@ impl World {
         fork
     }
 
-    /// Ends the process, if it is alive.
     pub(super) fn die(&mut self) {
         if self.is_dead {
             return;
@@ -108,7 +96,6 @@ impl World {
         self.trace.event("the process dies");
     }
 
-    /// Ends the process, and begins another run.
     pub(super) fn revive(&mut self) {
         self.die();
         self.run += 1;
@@ -180,8 +167,7 @@ impl World {
         }
     }
 
-    /// Opens a file, and returns which it is and which handle it got. One in memory is opened as it
-    /// is, or made.
+    /// Opens a file, and returns its node and handle. One in memory is opened as it is, or made.
     pub(super) fn open(&mut self, path: &Path, access: Access) -> io::Result<(NodeId, u64)> {
         if self.names.is_folder(path) {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -218,7 +204,6 @@ impl World {
         Ok((node, self.next_handle))
     }
 
-    /// Drops the files in memory, as a power loss does.
     pub(super) fn lose_memory(&mut self) {
         let paths: Vec<_> =
             self.names.shown.keys().filter(|path| is_in_memory(path)).cloned().collect();
@@ -269,7 +254,6 @@ impl World {
         })
     }
 
-    /// Writes some of `bytes`; returns how many.
     pub(super) fn write(&mut self, id: NodeId, offset: usize, bytes: &[u8]) -> io::Result<usize> {
         if self.node(id).is_in_memory {
             self.node(id).write(offset, bytes);
@@ -314,13 +298,11 @@ impl World {
         })
     }
 
-    /// Returns whether a call to the file `id` cannot fail: no fault waits, and no device is below
-    /// it.
+    /// Returns whether no call to the file can fail.
     pub(super) fn is_safe(&mut self, id: NodeId) -> bool {
         self.faults.is_empty() && self.node(id).is_in_memory
     }
 
-    /// Returns the file `id`. A handle or a name of the present run keeps it there.
     pub(super) fn node(&mut self, id: NodeId) -> &mut Node {
         self.nodes.entry(id).or_default()
     }
@@ -331,7 +313,7 @@ impl World {
         self.next_node
     }
 
-    /// Lets go of files that nobody can come to any more.
+    /// Drops files that no handle and no name reaches.
     pub(super) fn collect(&mut self) {
         let names = &self.names;
         self.nodes.retain(|id, node| node.handles > 0 || names.can_reach(*id));
@@ -370,7 +352,6 @@ impl World {
         hit
     }
 
-    /// Returns how many of `len` bytes at `offset` there is space for.
     fn fitting(&mut self, id: NodeId, offset: usize, len: usize) -> usize {
         let Some(free) = self.free() else { return len };
         let room = (free / BLOCK as u64 * BLOCK as u64) as usize;
@@ -383,13 +364,12 @@ impl World {
         (offset + len).min(limit).saturating_sub(offset)
     }
 
-    /// Returns how many bytes are free, or `None` if there is no limit.
     fn free(&self) -> Option<u64> {
         Some(self.capacity?.saturating_sub(self.used()))
     }
 
-    /// Returns the bytes of the blocks of all files that have a name or an open handle. A file in
-    /// memory takes none.
+    /// Returns the bytes of the blocks of files with a name or an open handle, none for files in
+    /// memory.
     pub(super) fn used(&self) -> u64 {
         let takes_space = |id: &NodeId, node: &Node| {
             let file = Entry::File(*id);

@@ -1,16 +1,14 @@
-//! Write-back that fails, in a sync or in the background, and what becomes of the pages.
+//! Write-back that fails.
 
 use super::fault::WriteBackFailure;
 use super::names::NodeId;
 use super::node::Node;
 use super::world::World;
 
-/// While a failed write-back has left pages clean, one in this many counted calls drops them.
+/// While pages are forgotten, one in this many counted calls drops them.
 const DROPS_ONE_IN: u64 = 24;
 
 impl World {
-    /// Makes write-back fail in the background for one file that has unsynced bytes. Does nothing
-    /// if there is no such file.
     pub(super) fn fail_some_write_back(&mut self) {
         let nodes = self.nodes.iter_mut().filter(|(_, node)| !node.is_in_memory);
         let dirty = nodes.filter_map(|(id, node)| node.is_dirty().then_some(*id));
@@ -27,7 +25,6 @@ impl World {
         self.after_failed_write_back(id);
     }
 
-    /// Fails the write-back of the file in a sync, which reports it.
     pub(super) fn fail_sync(&mut self, id: NodeId) {
         let node = self.nodes.entry(id).or_default();
         node.fail_write_back(&mut self.chance);
@@ -48,14 +45,11 @@ impl World {
         }
     }
 
-    /// Drops, in all files, the pages that a failed write-back left clean.
     pub(super) fn drop_pages(&mut self) {
         self.nodes.values_mut().for_each(Node::drop_forgotten);
         self.trace.event("the system drops clean pages");
     }
 
-    /// Drops, by chance, the pages that a failed write-back left clean. A system may do so at any
-    /// time.
     pub(super) fn drop_some_pages(&mut self) {
         if self.nodes.values().any(Node::has_forgotten) && self.memory.is(1, DROPS_ONE_IN) {
             self.drop_pages();

@@ -1,9 +1,5 @@
-//! The only module through which this crate and the stores use atomics, locks, wait words and
-//! threads.
-//!
-//! Other modules share data between threads only through it (tests aside), so that the model
-//! checker (`--cfg loom`) sees every access. Real builds use std, futexes and mmap. The module is
-//! hidden from the documentation, and is no part of the interface.
+//! The only module through which the crates use atomics, locks, wait words and threads (tests
+//! aside), so that the model checker (`--cfg loom`) sees every access.
 
 #[cfg(loom)]
 mod model;
@@ -22,8 +18,8 @@ pub use process::ProcessMark;
 pub use real::*;
 pub use wait_word::WaitWord;
 
-/// Calls `run`, and returns `None` if it panics. A panic of a waker, a callback or a store must not
-/// end the thread that others need. The panic hook has reported it.
+/// Calls `run`, and returns `None` if it panics: a panic of foreign code must not end a thread that
+/// others need.
 pub fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => Some(result),
@@ -35,10 +31,8 @@ pub fn survive<R>(run: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// Yields the core 16 times, then sleeps, each time twice as long, up to half a millisecond.
-///
-/// For events that send no wake-up, such as an append that fills its hole. Polling puts the cost on
-/// the thread that waits, and not on the append.
+/// Yields the core 16 times, then sleeps, each time twice as long, up to half a millisecond. For
+/// events without a wake-up, such as an append that fills its hole.
 #[derive(Debug, Default)]
 pub struct Backoff {
     rounds: u32,
@@ -48,7 +42,6 @@ impl Backoff {
     const YIELDS: u32 = 16;
     const LONGEST_US: u64 = 500;
 
-    /// Gives up the core or sleeps, at most half a millisecond.
     pub fn wait(&mut self) {
         if self.rounds < Self::YIELDS {
             yield_now();

@@ -1,4 +1,4 @@
-//! The door's other side: the model checker loom in place of std.
+//! The model checker loom in place of std.
 #![expect(clippy::disallowed_types, reason = "this is the door")]
 
 use std::io;
@@ -11,17 +11,16 @@ pub type JoinHandle = loom::thread::JoinHandle<()>;
 pub type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 pub type RwLockWriteGuard<'a, T> = loom::sync::RwLockWriteGuard<'a, T>;
 
-/// A number for statistics and hints, kept outside of the model: it orders nothing, and no step
-/// of the protocol rests on it, but every access would be one more place to switch threads at.
+/// A number for statistics and hints, outside of the model: each access would be one more place to
+/// switch threads at.
 pub type StatCell = std::sync::atomic::AtomicU64;
 
 /// loom's atomics, with each thread's last load kept apart.
 ///
-/// loom tries another order of two accesses only where the *last* access before a write conflicts
-/// with it. So a thread that looks at a value before it changes it, as every append does with the
-/// tail, hides the loads of the others, and loom leaves out every schedule in which the change
-/// comes before them. Here each load touches an object of its thread's own, and a write touches
-/// those of the others: loom sees that they conflict. No order is added: all of it is Relaxed.
+/// loom tries another order of two accesses only if the *last* access before a write conflicts with
+/// it. So a thread that loads a value before it changes it, as every append does with the tail,
+/// hides the loads of the others. Here each load touches an object of its thread's own, and a write
+/// touches those of the others. All of it is Relaxed, which adds no order.
 macro_rules! atomic {
     ($name:ident: $value:ty) => {
         #[derive(Debug)]
@@ -42,7 +41,6 @@ macro_rules! atomic {
             }
         }
 
-        /// Every operation but `load` writes.
         impl Deref for $name {
             type Target = loom::sync::atomic::$name;
 
@@ -57,7 +55,6 @@ macro_rules! atomic {
 atomic!(AtomicU32: u32);
 atomic!(AtomicU64: u64);
 
-/// Words of 0.
 #[derive(Debug)]
 pub struct ZeroedWords(Vec<AtomicU64>);
 
@@ -76,22 +73,19 @@ impl Deref for ZeroedWords {
     }
 }
 
-/// Threads of a model, its first one included.
 const MAX_THREADS: usize = 5;
 
 loom::thread_local! {
     static THREAD_INDEX: usize = thread_index();
 }
 
-/// Returns the number of this thread in the execution, which loom shows only in the text of the
-/// thread's ID.
 fn thread_index() -> usize {
     let id = format!("{:?}", loom::thread::current().id());
     let digits: String = id.chars().filter(char::is_ascii_digit).collect();
     digits.parse().expect("loom numbers its threads")
 }
 
-/// Which threads have loaded a value since others wrote it, and an object of each.
+/// The threads that have loaded a value since others wrote it.
 #[derive(Debug)]
 struct Loads {
     objects: [loom::sync::atomic::AtomicU32; MAX_THREADS],
@@ -131,7 +125,6 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-/// loom's mutex without poisoning: a panic in a model ends the model, not the lock.
 #[derive(Debug)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -176,8 +169,7 @@ impl<T> RwLock<T> {
     }
 }
 
-/// std's `OnceLock` with a flag that the model sees: without an order, `get` may miss a value
-/// that another thread has set.
+/// std's `OnceLock` with a flag that the model sees: without an order, `get` may miss the value.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     is_set: AtomicU32,
@@ -215,7 +207,7 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// loom's condition variable. Time stands still, so a deadline that has not passed never comes.
+/// A deadline that has not passed never comes.
 #[derive(Debug)]
 pub struct Condvar(loom::sync::Condvar);
 
@@ -243,7 +235,6 @@ impl Condvar {
     }
 }
 
-/// Time that stands still: a deadline has passed from the start, or never comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(Duration);
 
@@ -305,14 +296,13 @@ pub fn cores() -> usize {
     1
 }
 
-/// Calls `body` with each number below `workers`, one after the other: recovery is no part of the
-/// models.
+/// Runs one worker after the other: recovery is no part of the models.
 pub fn in_parallel<T>(workers: usize, body: impl Fn(usize) -> T) -> Vec<T> {
     (0..workers).map(body).collect()
 }
 
-/// Runs `model` through its schedules up to `preemptions`, or to the bound that
-/// `LOOM_MAX_PREEMPTIONS` names, and prints how many there were.
+/// Runs `model` through its schedules up to `preemptions`, or `LOOM_MAX_PREEMPTIONS`, and counts
+/// them.
 #[expect(clippy::print_stdout, reason = "a model reports what it covered")]
 pub fn model_check(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

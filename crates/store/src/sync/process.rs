@@ -1,13 +1,12 @@
 //! The process that opened a log, as opposed to its forked children.
 //!
-//! A forked child inherits handles, mappings and file descriptors, but only the thread that called
-//! `fork`. Locks that other threads held stay locked, and the log's own threads do not exist. So
-//! each call that takes a lock checks the *process mark* before, and a child changes nothing.
+//! A child inherits handles, mappings and descriptors, but only the thread that called `fork`, so
+//! locks of other threads stay locked. Each call that takes a lock checks the *process mark*
+//! before, and a child changes nothing.
 //!
-//! On Linux the process mark is a word in a page that the kernel hands to a child as zeros
-//! (`MADV_WIPEONFORK`), so the check is one load. If the kernel refuses the advice (before 4.14),
-//! and on other Unix systems, the check compares process ids. Windows has no `fork`, and the models
-//! have one process.
+//! On Linux the mark is a word in a page that is zeros in a child (`MADV_WIPEONFORK`), so the check
+//! is one load. Before 4.14, and on other Unix systems, it compares process ids. Windows and the
+//! models have no `fork`.
 
 #[cfg(any(loom, not(unix)))]
 pub use self::single::ProcessMark;
@@ -21,25 +20,20 @@ mod unix {
 
     use crate::sync::{Ordering, ZeroedWords};
 
-    /// The kernel has cleared the page: this process is a child.
+    /// Cleared by the kernel: this is a child.
     const CLEARED: u64 = 0;
-    /// The kernel clears the page in children, and has not cleared this one: this process made the
-    /// mark.
+    /// Not cleared: this process made the mark.
     const OWN: u64 = 1;
-    /// The kernel does not clear the page: compare process ids.
+    /// The kernel never clears the page.
     const COMPARE_IDS: u64 = 2;
 
-    /// Distinguishes the process that made the mark from its forked children.
+    /// Tells the process that made it from forked children.
     pub struct ProcessMark {
         page: ZeroedWords,
         maker: u32,
     }
 
     impl ProcessMark {
-        /// Marks the current process.
-        ///
-        /// # Errors
-        /// The operating system has no memory for a page.
         pub fn new() -> io::Result<ProcessMark> {
             let page = ZeroedWords::new(1)?;
             let state = if page.clear_in_children() { OWN } else { COMPARE_IDS };
@@ -49,7 +43,6 @@ mod unix {
             Ok(ProcessMark { page, maker: std::process::id() })
         }
 
-        /// Returns whether the current process made the mark.
         #[inline]
         #[must_use]
         pub fn is_own(&self) -> bool {
@@ -102,20 +95,14 @@ mod unix {
 mod single {
     use std::io;
 
-    /// Distinguishes the process that made the mark from its forked children: there are none.
     #[derive(Debug)]
     pub struct ProcessMark(());
 
     impl ProcessMark {
-        /// Marks the current process.
-        ///
-        /// # Errors
-        /// None here.
         pub fn new() -> io::Result<ProcessMark> {
             Ok(ProcessMark(()))
         }
 
-        /// Returns true.
         #[inline]
         #[must_use]
         pub fn is_own(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The door's real side: std, and fresh pages by memmap2.
+//! std, and fresh pages by memmap2.
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is the door")]
 
 use std::io;
@@ -15,11 +15,10 @@ pub type JoinHandle = std::thread::JoinHandle<()>;
 pub type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
 pub type RwLockWriteGuard<'a, T> = std::sync::RwLockWriteGuard<'a, T>;
 
-/// A number for statistics and hints: it orders nothing, and no step of the protocol rests on it.
+/// A number for statistics and hints.
 pub type StatCell = AtomicU64;
 
-/// std's atomics under types of our own: the lint that keeps the door shut looks at types, not at
-/// the way by which they were named.
+/// std's atomics as types of our own, because the lint looks at types.
 macro_rules! atomic {
     ($name:ident: $value:ty) => {
         #[derive(Debug, Default)]
@@ -42,8 +41,7 @@ macro_rules! atomic {
     };
 }
 
-/// Words of 0, in pages of their own that the operating system zeroes when each is touched first:
-/// an allocator that gives out used memory again would have to write all of them.
+/// Words of 0, in pages that are zeroed when they are first touched.
 #[derive(Debug)]
 pub struct ZeroedWords {
     pages: MmapRaw,
@@ -51,13 +49,12 @@ pub struct ZeroedWords {
 }
 
 impl ZeroedWords {
-    /// Makes `count` words of 0; `count` is at least 1. Fails if the system has no memory for them.
     pub fn new(count: usize) -> io::Result<ZeroedWords> {
         let bytes = count.saturating_mul(size_of::<AtomicU64>());
         Ok(ZeroedWords { pages: MmapMut::map_anon(bytes)?.into(), count })
     }
 
-    /// Asks the kernel to hand the words to forked children as zeros; false where it does not.
+    /// Returns whether the kernel gives forked children zeros.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[expect(unsafe_code, reason = "no safe call gives this advice")]
     pub fn clear_in_children(&self) -> bool {
@@ -73,7 +70,6 @@ impl ZeroedWords {
         .is_ok()
     }
 
-    /// Asks the kernel to hand the words to forked children as zeros; false where it does not.
     #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
     pub fn clear_in_children(&self) -> bool {
         false
@@ -126,12 +122,11 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A condition variable.
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// Waits for a notification, or the deadline; may return early.
+    /// Waits for a notification or the deadline; may return early.
     pub fn wait<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -153,7 +148,6 @@ impl Condvar {
     }
 }
 
-/// A reader-writer lock without poisoning.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(std::sync::RwLock<T>);
 
@@ -179,31 +173,26 @@ pub fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Starts a named thread.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Returns whether `handle` is the current thread's.
 pub fn is_current(handle: &JoinHandle) -> bool {
     handle.thread().id() == std::thread::current().id()
 }
 
-/// Returns whether two threads can run at one time. Asks the system once, because it reads the
-/// answer from files.
+/// Returns whether there are two. Asks the system once, which reads files.
 pub fn has_two_cores() -> bool {
     static ANSWER: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| cores() > 1);
     *ANSWER
 }
 
-/// Returns how many threads can run at one time.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Calls `body` with each number below `workers`, at one time, on threads that end before this
-/// returns; gives the results in order. The caller's thread is the first worker, and takes the
-/// work of each thread that cannot be started.
+/// Calls `body` with each number below `workers` at the same time, and returns the results in
+/// order. The caller's thread does the first, and those whose thread cannot be started.
 pub fn in_parallel<T: Send>(workers: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let body = &body;
     std::thread::scope(|scope| {

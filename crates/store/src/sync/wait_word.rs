@@ -1,7 +1,5 @@
-//! A word on which threads sleep, so that one system call wakes all of them, or one.
-//!
-//! On Linux the word is a futex. Elsewhere, and under the model checker, it is a lock and a
-//! condition variable.
+//! A word on which threads sleep, so that one system call wakes all of them, or one. On Linux it is
+//! a futex, elsewhere and under the model checker a lock and a condition variable.
 //!
 //! # Protocol
 //! Sleeper: (1) `look`. (2) Look at what it waits for. (3) `sleep` with the word as it was at 1.
@@ -23,19 +21,18 @@ mod futex {
 
     use crate::sync::{AtomicU32, CachePadded, Instant, Ordering};
 
-    /// The word. Its bits count wake-ups.
+    /// Its bits count wake-ups.
     #[derive(Debug, Default)]
     pub struct WaitWord(CachePadded<AtomicU32>);
 
     impl WaitWord {
-        /// Reads the word, for `sleep`.
         pub fn look(&self) -> u32 {
             // Acquire: pairs with the Release in `wake` [P10].
             self.0.load(Ordering::Acquire)
         }
 
-        /// Sleeps until a wake-up, or the deadline; not at all if there was a wake-up since `seen`.
-        /// May return early.
+        /// Sleeps until a wake-up or the deadline, but not if there was a wake-up since `seen`. May
+        /// return early.
         pub fn sleep(&self, seen: u32, deadline: Option<Instant>) {
             let left = deadline.map(|deadline| {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -74,7 +71,6 @@ mod condvar {
 
     use crate::sync::{Condvar, Instant, Mutex};
 
-    /// The word, and those who sleep.
     #[derive(Debug, Default)]
     pub struct WaitWord {
         wakes: Mutex<u32>,
@@ -84,13 +80,10 @@ mod condvar {
     #[cfg_attr(not(any(loom, windows)), expect(clippy::allow_attributes, reason = "for tests"))]
     #[allow(dead_code, reason = "where there is a futex, only a test uses it")]
     impl WaitWord {
-        /// Reads the word, for `sleep`.
         pub fn look(&self) -> u32 {
             *self.wakes.lock()
         }
 
-        /// Sleeps until a wake-up, or the deadline; not at all if there was a wake-up since `seen`.
-        /// May return early.
         pub fn sleep(&self, seen: u32, deadline: Option<Instant>) {
             let wakes = self.wakes.lock();
             if *wakes == seen {

@@ -1,4 +1,4 @@
-//! Tests of the store on files, on a disk that they control.
+//! Tests of the store on a disk that they control.
 
 mod no_descriptor;
 mod no_space;

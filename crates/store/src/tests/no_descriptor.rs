@@ -7,7 +7,6 @@ use crate::sim::{CallKind, Effect, Target};
 use crate::{ErrorKind, Lsn, MemoryKind};
 use crate::{OldBuffer, ReadStore, State};
 
-/// Checks that a truncation needs nothing more that could be lacking once it has begun an epoch.
 #[test]
 fn a_buffer_is_passed_on_without_another_file_descriptor() {
     let (disk, store) = running(1);
@@ -21,8 +20,7 @@ fn a_buffer_is_passed_on_without_another_file_descriptor() {
     assert_eq!(refused.kind(), ErrorKind::NoFiles, "{refused}");
 }
 
-/// Checks that an open that cannot reach the log buffer fails, instead of recovering without it:
-/// the buffer may have records that no segment has.
+/// Checks that the open fails, because the buffer may have records that no segment has.
 #[test]
 fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
     let (disk, store) = begun();
@@ -41,7 +39,6 @@ fn a_lack_of_a_file_descriptor_at_an_open_hides_no_log_buffer() {
     }
 }
 
-/// Checks that the process run does not continue without the memory that outlives it.
 #[test]
 fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     let (disk, store) = running(1);
@@ -52,8 +49,6 @@ fn a_lack_of_a_file_descriptor_puts_no_log_buffer_on_the_heap() {
     assert_eq!(memory.kind(), MemoryKind::Mapped);
 }
 
-/// Checks that a spare that could not be opened stays: it was not written, so it is as good as
-/// before.
 #[test]
 fn a_lack_of_a_file_descriptor_takes_no_spare() {
     let (disk, store) = with_a_spare(4 << 20);
@@ -69,8 +64,7 @@ fn a_lack_of_a_file_descriptor_takes_no_spare() {
     assert!(!has_spare(&disk), "the segment is made of it");
 }
 
-/// Checks that a spare that no sync has covered is removed, because a later clean end would vouch
-/// for it.
+/// Checks that no later clean end vouches for the spare.
 #[test]
 fn an_unsynced_spare_is_not_kept_without_a_file_descriptor() {
     let (disk, store) = running(1);
@@ -84,7 +78,7 @@ fn an_unsynced_spare_is_not_kept_without_a_file_descriptor() {
     store.prepare(to).unwrap();
 }
 
-/// Checks a sync that fails with EMFILE, after which nobody knows what is on the medium.
+/// Checks a sync that fails with EMFILE.
 #[test]
 fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
     let (disk, store) = with_a_spare(4 << 20);
@@ -97,8 +91,6 @@ fn a_spare_is_removed_after_a_failed_sync_whatever_its_error() {
     store.prepare(to).unwrap();
 }
 
-/// Checks that no clean end is saved before the spare is gone, because the next process trusts the
-/// spares that a clean end leaves.
 #[test]
 fn no_clean_end_leaves_a_spare_whose_sync_failed() {
     let (disk, store) = with_a_spare(4 << 20);
@@ -115,8 +107,7 @@ fn no_clean_end_leaves_a_spare_whose_sync_failed() {
     assert!(!has_spare(&disk));
 }
 
-/// Checks that a failed sync of a segment is `Io`, whatever its error: the next one could succeed
-/// although bytes are lost.
+/// Checks that it poisons: the next sync could succeed although bytes are lost.
 #[test]
 fn a_sync_that_fails_without_a_file_descriptor_is_an_io_error() {
     let (disk, store) = begun();

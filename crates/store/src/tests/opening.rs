@@ -26,8 +26,6 @@ fn opening_an_empty_log_takes_few_syncs() {
     assert!(disk.syncs() <= 11, "{}", disk.syncs());
 }
 
-/// Checks that the open makes no folder whose name it cannot sync: power loss would take the
-/// folder, with all that is in it.
 #[test]
 fn no_folder_is_made_where_its_name_cannot_be_synced() {
     let disk = TestDisk::new();
@@ -45,7 +43,7 @@ fn no_folder_is_made_where_its_name_cannot_be_synced() {
     drop(open().unwrap());
 }
 
-/// Checks a folder of a log that is a mount point in a file system that has no sync of folders.
+/// Checks a mount point in a file system that cannot sync folders.
 #[test]
 fn a_parent_that_can_never_be_synced_stops_no_open() {
     let disk = FaultDisk::new(Arc::new(MemDisk::new()));
@@ -56,7 +54,6 @@ fn a_parent_that_can_never_be_synced_stops_no_open() {
     drop(disk.open(&options(SEGMENT_BYTES)).unwrap());
 }
 
-/// Checks a file system that lists a name and does not open it, as FUSE and NFS can.
 #[test]
 fn a_meta_file_that_is_listed_and_not_found_is_an_error() {
     let (disk, store) = begun();
@@ -92,8 +89,7 @@ fn a_kill_leaves_the_buffer_and_its_marks() {
     }
 }
 
-/// Checks that an old buffer is not mapped: a thread of this process may still fill a record in a
-/// buffer whose log was abandoned.
+/// Checks it because a thread may still fill a record in an abandoned log's buffer.
 #[test]
 fn an_old_buffer_is_copied_and_not_mapped() {
     let (disk, store) = begun();
@@ -106,7 +102,7 @@ fn an_old_buffer_is_copied_and_not_mapped() {
     assert!(counts(CallKind::Read) > reads);
 }
 
-/// Checks a buffer of another user, who could forge it. It may have records that no segment has.
+/// Checks it because that user could forge the buffer, which may have records that no segment has.
 #[test]
 fn a_buffer_of_another_user_is_neither_read_nor_passed_over() {
     let (disk, store) = begun();

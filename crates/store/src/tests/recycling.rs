@@ -59,7 +59,7 @@ fn spares_of_an_unclean_end_are_removed_and_of_a_clean_one_used() {
     assert!(marked(1));
 }
 
-/// Makes a log with three segments of an epoch that ended uncleanly, and two of the next.
+/// Makes three segments of an epoch that ended uncleanly, and two of the next.
 fn two_epochs(disk: &TestDisk) -> FileStore {
     let store = open(disk);
     store.begin_epoch(&epoch(1, 0), &[]).unwrap();

@@ -13,14 +13,12 @@ use crate::{FileOptions, FileStore};
 
 pub(super) const SEGMENT_BYTES: u64 = 65_536;
 pub(super) const RING_BYTES: usize = 16_384;
-/// How long a condition that another thread brings about may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn options(segment_bytes: u64) -> FileOptions {
     FileOptions { segment_bytes: Some(segment_bytes), ..FileOptions::default() }
 }
 
-/// Opens the segments of a log with default options, in a folder that exists.
 pub(crate) fn segments(disk: Arc<dyn Disk>, path: &Path) -> Segments {
     let shape = Shape {
         uuid: Uuid([1; 16]),
@@ -39,15 +37,14 @@ pub(super) fn open(disk: &TestDisk) -> FileStore {
     disk.open(&options(SEGMENT_BYTES)).unwrap()
 }
 
-/// Makes a disk, and a store on it.
+/// Makes a disk with a store.
 pub(super) fn opened() -> (TestDisk, FileStore) {
     let disk = TestDisk::new();
     let store = open(&disk);
     (disk, store)
 }
 
-/// Makes a disk, and a store in its first epoch, with `segments` segments. It has no log buffer and
-/// no preparer.
+/// Makes a store with `segments` segments in its first epoch, without a log buffer and a preparer.
 pub(super) fn running(segments: u64) -> (TestDisk, FileStore) {
     let (disk, store) = opened();
     store.begin_epoch(&epoch(1, 0), &[]).unwrap();
@@ -55,7 +52,7 @@ pub(super) fn running(segments: u64) -> (TestDisk, FileStore) {
     (disk, store)
 }
 
-/// Makes a disk, and a store in its first epoch, with a log buffer and the preparer.
+/// As `running`, with a log buffer and the preparer.
 pub(super) fn begun() -> (TestDisk, FileStore) {
     let (disk, store) = opened();
     begin(&store, 1, 0);
@@ -75,7 +72,7 @@ pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits longer than a device needs for some MiB: a tail that moves on after it is no flood.
+/// Waits longer than a device needs for some MiB.
 pub(super) fn pause_below_a_flood() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(40) {
@@ -83,12 +80,11 @@ pub(super) fn pause_below_a_flood() {
     }
 }
 
-/// Returns whether there is a spare that is not still being made.
 pub(super) fn has_spare(disk: &TestDisk) -> bool {
     disk.spares().iter().any(|name| disk.len(name) > SEGMENT_BYTES)
 }
 
-/// Makes a disk, and a store in its first epoch, with a log buffer, the preparer and a spare.
+/// As `begun`, with a spare.
 pub(super) fn with_a_spare(segment_bytes: u64) -> (TestDisk, FileStore) {
     let disk = TestDisk::new();
     let store = disk.open(&options(segment_bytes)).unwrap();
@@ -97,7 +93,6 @@ pub(super) fn with_a_spare(segment_bytes: u64) -> (TestDisk, FileStore) {
     (disk, store)
 }
 
-/// Begins epoch `number` at `base` with a buffer, and saves the state.
 pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
     store.begin_epoch(&epoch(number, base), &[]).unwrap();
     drop(store.renew_buffer(number, RING_BYTES, Lsn::new(base)).unwrap());
@@ -107,7 +102,7 @@ pub(super) fn begin(store: &FileStore, number: u64, base: u64) {
     store.save_state(&state).unwrap();
 }
 
-/// Makes a log with a spare and the reserve, and fills its disk.
+/// Makes a log with a spare and the reserve on a full disk.
 pub(super) fn full() -> (TestDisk, FileStore) {
     let (disk, store) = begun();
     // Before it has its bytes, the reserve is removed again where there is no space.

@@ -12,10 +12,8 @@ use crate::{ErrorKind, Lsn};
 
 const WRITE_ZEROS: Calls = (CallKind::Write, Target::Zeros);
 const SYNC_ZEROS: Calls = (CallKind::Sync, Target::Zeros);
-/// Bytes of a segment: several steps of the preparer.
 const LARGE: u64 = 8 << 20;
 
-/// Moves the tail on until the preparer has done `what`.
 fn move_the_tail_until(store: &FileStore, what: &str, mut is_done: impl FnMut() -> bool) {
     let mut tail = 1 << 20;
     wait_until(what, || {
@@ -57,7 +55,6 @@ fn the_preparer_keeps_zeros_and_a_segment_ahead_of_the_tail() {
     wait_until("the next segment is made", || store.prepared() >= Lsn::new(2 * LARGE));
 }
 
-/// Checks that nothing is left unsynced, because a clean end vouches for what it leaves.
 #[test]
 fn zeros_that_lack_space_are_synced_as_far_as_they_were_written() {
     let (disk, store) = with_a_spare(LARGE);

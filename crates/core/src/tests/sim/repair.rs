@@ -5,8 +5,9 @@ use palisade_store::folder::{LOCK, segment_name};
 use palisade_store::{FileStore, OpenMode};
 
 use super::*;
+use crate::copy::CopyReport;
 use crate::tests::support::{records, with_buffer};
-use crate::{ErrorKind, Lsn, Repair, RepairReport, Verify, Wal};
+use crate::{ErrorKind, Lsn, Repair, Verify, Wal};
 
 /// Where a repair puts its copy.
 const REPAIRED: &str = "/repaired";
@@ -63,11 +64,11 @@ fn plan(disk: &SimDisk, from: Lsn) -> crate::Result<Repair> {
     Repair::plan_on(disk.as_disk(), &absolute(FOLDER), from, &mut |_| {})
 }
 
-fn write(disk: &SimDisk, planned: Repair) -> crate::Result<RepairReport> {
+fn write(disk: &SimDisk, planned: Repair) -> crate::Result<CopyReport> {
     planned.write_on(disk.as_disk(), &absolute(REPAIRED), &mut |_| {})
 }
 
-fn repair(disk: &SimDisk, from: Lsn) -> crate::Result<RepairReport> {
+fn repair(disk: &SimDisk, from: Lsn) -> crate::Result<CopyReport> {
     write(disk, plan(disk, from)?)
 }
 

@@ -1,10 +1,5 @@
-//! An open folder of this machine.
-//!
-//! On Unix the folder is a descriptor, and each file is named relative to it: the path is resolved
-//! once, at open. Inside the folder links are not followed, so that no name in it stands for a file
-//! outside; and only regular files are opened, without waiting for the other end of a FIFO.
-//!
-//! Elsewhere the folder is its path.
+//! An open folder of this machine: on Unix a descriptor, relative to which files are named,
+//! elsewhere its path. Opens only regular files: follows no link, and does not wait for a FIFO.
 
 use std::fs::Metadata;
 use std::io;
@@ -18,13 +13,12 @@ pub(super) use self::unix::OsFolder;
 use super::OsFile;
 use crate::disk::{Access, DiskFile, DiskFolder, FileIdentity, FolderIdentity, not_a_file};
 
-/// Returns when the file was made, in nanoseconds since 1970, or 0 if the system does not know.
+/// Returns nanoseconds since 1970, or 0 if unknown.
 fn born(found: &Metadata) -> u64 {
     let since = found.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// Returns what identifies the file `found`.
 pub(super) fn identity_of_file(found: &Metadata) -> FileIdentity {
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(found);
@@ -47,15 +41,13 @@ mod unix {
     use crate::disk::os::platform;
     use crate::folder::META;
 
-    /// An open folder.
     #[derive(Debug)]
     pub(in crate::disk::os) struct OsFolder {
         folder: File,
         identity: FolderIdentity,
         file_mode: u32,
-        /// Whom root gives the files to that it makes here: the folder's owner, if that is another
-        /// user, or else the owner of the log's state. Else a log of this user could not be opened
-        /// by its user after an open by root.
+        /// Who gets the files that root makes here: another user who owns the folder or else the
+        /// log's state, and could not open the log otherwise.
         heir: Option<Heir>,
     }
 
@@ -79,7 +71,6 @@ mod unix {
             (state.st_uid != 0).then(|| heir(state.st_uid, state.st_gid))
         }
 
-        /// Gives away `file`, which this process has made.
         fn take(self, file: impl AsFd) -> io::Result<()> {
             tolerate(rustix::fs::fchown(file, Some(self.user), Some(self.group)))
         }
@@ -89,9 +80,8 @@ mod unix {
         rustix::process::geteuid().is_root()
     }
 
-    /// Passes over the refusals of a system that has no such owner or permissions: root without
-    /// this capability, a file system without owners, or an owner whom this namespace of users does
-    /// not have.
+    /// Ignores a refusal if root lacks the capability, the file system has no owners, or this user
+    /// namespace lacks the owner.
     fn tolerate(changed: rustix::io::Result<()>) -> io::Result<()> {
         match changed {
             Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
@@ -99,8 +89,6 @@ mod unix {
         }
     }
 
-    /// Returns the metadata of the file `name`, or `None` if there is no such file or it is not a
-    /// regular one.
     fn regular(folder: &File, name: &str) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
@@ -123,8 +111,8 @@ mod unix {
             Ok(OsFolder { folder, identity, file_mode, heir })
         }
 
-        /// Opens a file. One that it makes for another user, it makes with `EXCL`: a file that was
-        /// there before could be a link to any file, and must not be given away.
+        /// Opens a file. Makes an heir's file with `EXCL`, because an older file could be a link to
+        /// any file, and must not be given away.
         fn open_file(&self, name: &str, flags: OFlags, made: OFlags) -> io::Result<File> {
             let mode = Mode::from_raw_mode(self.file_mode as _);
             let open =
@@ -151,9 +139,9 @@ mod unix {
             }
         }
 
-        /// Gives the file `from` owner, group and permissions of the file `to` that it is to
-        /// replace, if there is one of another user: the user may have let a group read it. Changes
-        /// files of the heir only, who may have linked others into the folder.
+        /// Gives the file `from` owner, group and permissions of another user's file `to` that it
+        /// will replace, and which a group may read. Changes only files of the heir, who may have
+        /// linked others.
         fn pass_on(&self, heir: Heir, from: &str, to: &str) -> io::Result<()> {
             let Some(replaced) = regular(&self.folder, to)? else { return Ok(()) };
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -177,8 +165,7 @@ mod unix {
             tolerate(rustix::fs::fchmod(file, Mode::from_raw_mode(mode)))
         }
 
-        /// Returns the error for `name` after `errno`. The failed call does not report what `name`
-        /// stands for, so this looks it up.
+        /// Returns the error for `name`, after a look at what it is.
         fn refusal(&self, name: &str, errno: Errno) -> io::Error {
             let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
             let found = found.map(|found| FileType::from_raw_mode(found.st_mode));
@@ -278,8 +265,8 @@ mod unix {
             matches!(name.as_deref(), Some("ext4" | "xfs" | "tmpfs"))
         }
 
-        /// Returns the folder's identity as it is now. It can change: overlayfs copies a folder of
-        /// an image when a file in it is first changed, and the copy has a birth time of its own.
+        /// Returns the current identity. overlayfs copies a folder of an image at the first change
+        /// of a file, with a new birth time.
         fn identity(&self) -> FolderIdentity {
             self.folder.metadata().map_or(self.identity, |found| identity(&found))
         }
@@ -300,7 +287,6 @@ mod unix {
         FolderIdentity { device: found.dev(), inode: found.ino(), born: born(found) }
     }
 
-    /// Returns the name of a file type, or `None` for a regular file and an unknown type.
     fn special(found: FileType) -> Option<&'static str> {
         Some(match found {
             FileType::RegularFile | FileType::Unknown => return None,
@@ -320,7 +306,6 @@ mod by_path {
 
     use super::*;
 
-    /// A folder, by its path.
     #[derive(Debug)]
     pub(in crate::disk::os) struct OsFolder {
         path: PathBuf,

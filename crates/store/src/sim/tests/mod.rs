@@ -1,4 +1,4 @@
-//! What must hold for the simulated disk: what each fault may do, and what it must not.
+//! What each fault of the simulated disk may do, and what it must not.
 
 mod faults;
 mod losses;

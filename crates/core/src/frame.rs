@@ -13,13 +13,10 @@
 //!     24      n  payload, then zeros up to the next multiple of 8
 //! ```
 //!
-//! All numbers are little-endian. A frame starts at a multiple of 8 and lies in one segment. The
-//! epoch seed is the CRC-32C of (UUID, epoch, salt), so bytes of another log, place or epoch never
-//! validate. Eight zero bytes are never a valid header. A *short padding* is the first 8 bytes of a
-//! header and nothing else, for gaps in which a header has no room: its checksum covers bytes 4..8.
-//! A batch is one frame whose payload is a run of whole frames with the member flag. Its payload
-//! checksum makes it atomic. The payload of an encoded record ends with the record's length in 4
-//! bytes.
+//! All numbers are little-endian. A frame lies in one segment. The epoch seed is the CRC-32C of
+//! (UUID, epoch, salt). Eight zero bytes are never a valid header. A *short padding*, where a
+//! header has no room, is the first 8 bytes of one: its checksum covers bytes 4..8. A batch is one
+//! frame whose payload is a run of whole frames with the member flag.
 
 use palisade_store::checksum::{crc32c_append, crc32c_append_words};
 
@@ -29,23 +26,20 @@ use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 pub const HEADER_BYTES: usize = 24;
 /// Frames start at multiples of this.
 pub const ALIGN_BYTES: u64 = 8;
-/// The `durable_lag` of a frame that carries no durable watermark.
+/// The `durable_lag` of a frame without a durable watermark.
 pub const LAG_UNKNOWN: u64 = u64::MAX;
 
-/// The longest record or batch, with its header: half of the largest buffer, 512 MiB. A longer
-/// length is not trusted, whatever its checksum is.
+/// The longest record or batch, with its header: 512 MiB. A longer length is not trusted.
 pub const MAX_FRAME_BYTES: u64 = (palisade_store::MAX_BUFFER_BYTES / 2) as u64;
 
 const SHORT_PADDING_BYTES: usize = 8;
-/// The flag of a frame that lies in a batch.
+/// The flag of a batch member.
 pub const FLAG_MEMBER: u8 = 1;
-/// The flag of a frame whose payload is what the log's codec made of a record.
+/// The flag of a payload that the codec made.
 pub const FLAG_ENCODED: u8 = 2;
 const FLAG_MAY_IGNORE: u8 = 0x80;
 
-/// Returns the bytes that a record of `payload_bytes` takes in the log: header, payload, alignment.
-///
-/// In a batch, the record after the one at `lsn` has the LSN
+/// Returns the bytes that a record takes in the log. In a batch, the next record's LSN is
 /// `lsn.plus(framed_bytes(payload_bytes))`.
 ///
 /// ```
@@ -63,17 +57,17 @@ pub const fn framed_bytes(payload_bytes: usize) -> u64 {
 pub enum Kind {
     /// A record of the user.
     Data,
-    /// A run of records that are recovered together or not at all.
+    /// Records that are recovered together or not at all.
     Batch,
-    /// Padding: fills a range that was reserved and not used.
+    /// Fills a range that was reserved and not used.
     Padding,
     /// Evidence of durability, written by `checkpoint` and `close`.
     Mark,
-    /// A kind that this version does not know. Readers may skip it if the flag allows.
+    /// A kind that this version does not know.
     Unknown {
         /// The kind's number.
         number: u8,
-        /// Whether a reader that does not know the kind may skip it.
+        /// Whether a reader may skip it.
         may_ignore: bool,
     },
 }
@@ -102,13 +96,12 @@ impl Kind {
 
 const KIND_SHORT_PADDING: u8 = 5;
 
-/// The start value of the header checksums of one epoch, so that headers of other epochs never
-/// validate.
+/// The start value of an epoch's header checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochSeed(u32);
 
 impl EpochSeed {
-    /// Returns the seed of `epoch` with `salt` in the log `uuid`.
+    /// Returns the seed of an epoch.
     #[must_use]
     pub fn new(uuid: Uuid, epoch: u64, salt: u64) -> EpochSeed {
         let crc = crc32c_append(0, &uuid.0);
@@ -124,10 +117,8 @@ impl EpochSeed {
         EpochSeed(bits)
     }
 
-    /// Returns the checksum of a header at `at` with bytes 4..8 in `first`, 8..16 in `middle` and
-    /// 16..24 in `last`.
-    ///
-    /// Uses whole words, so no byte is processed on its own.
+    /// Returns the checksum of a header with bytes 4..8 in `first`, 8..16 in `middle` and 16..24 in
+    /// `last`.
     #[inline]
     fn checksum(self, at: Lsn, first: u32, middle: u64, last: u64) -> u32 {
         crc32c_append_words(self.0, [at.as_u64(), middle, last, u64::from(first)])
@@ -137,7 +128,7 @@ impl EpochSeed {
 /// A frame's header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The kind of the frame.
+    /// Its kind.
     pub kind: Kind,
     /// [`FLAG_MEMBER`] and [`FLAG_ENCODED`], or none of them.
     // One byte: with a `bool` for each, the processor stalls at each header, where `Option` stores
@@ -145,18 +136,18 @@ pub struct Header {
     pub flags: u8,
     /// The user's tag.
     pub tag: u16,
-    /// Bytes of the payload. In a padding, the bytes after the header that it skips.
+    /// Bytes of the payload, or those that a padding skips.
     pub payload_bytes: u32,
     /// CRC-32C of the payload.
     pub payload_checksum: u32,
-    /// The distance of the durable watermark from this frame's LSN when the frame was reserved.
+    /// This frame's LSN minus the durable watermark when it was reserved.
     pub durable_lag: u64,
-    /// Bytes of the whole frame, including alignment.
+    /// Bytes of the whole frame.
     pub frame_bytes: u64,
 }
 
 impl Header {
-    /// Creates the header of a frame of `kind` with this payload.
+    /// Creates a header without flags and durable watermark.
     #[must_use]
     pub fn new(kind: Kind, tag: u16, payload_bytes: u32, payload_checksum: u32) -> Header {
         Header {
@@ -170,21 +161,21 @@ impl Header {
         }
     }
 
-    /// Returns the header with the flag of a member of a batch, if it is one.
+    /// Returns the header with [`FLAG_MEMBER`] if `is_member`.
     #[inline]
     #[must_use]
     pub fn member_if(self, is_member: bool) -> Header {
         Header { flags: self.flags | if is_member { FLAG_MEMBER } else { 0 }, ..self }
     }
 
-    /// Returns the header with the flag of an encoded record, if it is one.
+    /// Returns the header with [`FLAG_ENCODED`] if `is_encoded`.
     #[inline]
     #[must_use]
     pub fn encoded_if(self, is_encoded: bool) -> Header {
         Header { flags: self.flags | if is_encoded { FLAG_ENCODED } else { 0 }, ..self }
     }
 
-    /// Encodes this header at `at`. A short padding has its own form: [`padding`].
+    /// Encodes this header, except that of a short padding: [`padding`].
     #[must_use]
     pub fn encode(&self, seed: EpochSeed, at: Lsn) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -194,7 +185,7 @@ impl Header {
         bytes
     }
 
-    /// Encodes this header in little-endian words, which stay in registers up to the log buffer.
+    /// As `encode`, in little-endian words, which stay in registers up to the log buffer.
     #[inline]
     pub(crate) fn encode_words(&self, seed: EpochSeed, at: Lsn) -> [u64; HEADER_BYTES / 8] {
         let may_ignore = matches!(self.kind, Kind::Unknown { may_ignore: true, .. });
@@ -205,9 +196,8 @@ impl Header {
         [u64::from(checksum) | (u64::from(first) << 32), middle, self.durable_lag]
     }
 
-    /// Decodes the header at the start of `bytes`, which lie at `at`. Returns `None` if it does not
-    /// validate, if there are fewer bytes than a header, or if the frame is longer than `room`, the
-    /// bytes from `at` to the end of its segment.
+    /// Decodes the header at the start of `bytes`. Returns `None` if it does not validate or is cut
+    /// off, or if the frame is longer than `room`, the bytes to the end of its segment.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8], seed: EpochSeed, at: Lsn, room: u64) -> Option<Header> {
@@ -226,8 +216,7 @@ impl Header {
         }
     }
 
-    /// Returns whether a header that fits into `room` bytes can begin with these two words. False
-    /// for most other bytes: a search asks this before it computes a checksum.
+    /// Returns whether a header can begin with these words, without a checksum.
     #[inline]
     pub(crate) fn can_begin_with(head: u64, middle: u64, room: u64) -> bool {
         let [.., number, _, _, _] = head.to_le_bytes();
@@ -269,7 +258,6 @@ impl Header {
             .filter(|short| short.frame_bytes <= room && stored == seed.checksum(at, first, 0, 0))
     }
 
-    /// Returns the header of a short padding of `frame_bytes`.
     fn short(frame_bytes: u16) -> Option<Header> {
         let fits = frame_bytes == 8 || frame_bytes == 16;
         // Lazily: with other lengths, which any payload may have, the difference underflows.
@@ -284,7 +272,7 @@ impl Header {
         })
     }
 
-    /// Refuses the frame at `at` if it is of a kind that readers must know, and do not.
+    /// Refuses the frame if readers must know its kind, and do not.
     pub(crate) fn check_known(&self, at: Lsn) -> Result<()> {
         let Kind::Unknown { number, may_ignore: false } = self.kind else { return Ok(()) };
         let text = format!("a record of kind {number}, which this version does not know");
@@ -298,37 +286,36 @@ impl Header {
         self.flags & FLAG_MEMBER != 0
     }
 
-    /// Returns whether the payload is what the log's codec made of a record.
+    /// Returns whether the codec made the payload.
     #[inline]
     #[must_use]
     pub fn is_encoded(&self) -> bool {
         self.flags & FLAG_ENCODED != 0
     }
 
-    /// Returns whether `payload` is this frame's. A padding has none to check.
+    /// Returns whether `payload` is this frame's. A padding has none.
     #[inline]
     #[must_use]
     pub fn matches(&self, payload: &[u8]) -> bool {
         self.kind == Kind::Padding || crc32c_append(0, payload) == self.payload_checksum
     }
 
-    /// Returns whether the log can have written this header at `at`: no watermark lies below 0.
-    /// Almost no bytes that pass for a header by chance meet this.
+    /// Returns whether the durable watermark is at least 0: of bytes that pass for a header by
+    /// chance, almost none.
     #[must_use]
     pub fn fits_at(&self, at: Lsn) -> bool {
         self.durable_lag == LAG_UNKNOWN || self.durable_lag <= at.as_u64()
     }
 
-    /// Returns the durable watermark that this frame at `at` is evidence of, if it has one.
+    /// Returns the durable watermark that this frame is evidence of.
     #[must_use]
     pub fn durable(&self, at: Lsn) -> Option<Lsn> {
         at.as_u64().checked_sub(self.durable_lag).map(Lsn::new)
     }
 }
 
-/// Returns the head of a padding that fills `[at, at + bytes)`, and how many of its bytes count.
-///
-/// `bytes` is a multiple of 8 and at least 8; the range lies in one segment.
+/// Returns the head of a padding for `[at, at + bytes)`, a range in one segment whose length is a
+/// multiple of 8, and how many of its bytes count.
 #[must_use]
 pub fn padding(
     seed: EpochSeed,
@@ -349,9 +336,14 @@ pub fn padding(
     (head, SHORT_PADDING_BYTES)
 }
 
-/// Returns bytes 4..8 of a header.
 const fn first_word(kind: u8, flags: u8, tag: u16) -> u32 {
     kind as u32 | (flags as u32) << 8 | (tag as u32) << 16
+}
+
+/// Returns the largest length if the address space is smaller.
+#[inline]
+pub(crate) fn in_memory(log_bytes: u64) -> usize {
+    usize::try_from(log_bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -1,25 +1,14 @@
-//! Workers: threads that run jobs one at a time, in the order in which they come.
-//!
-//! The callback thread runs the callbacks of `on_durable`, in LSN order, and of the soft limit. A
-//! callback may wait for the log in any way: the flusher continues meanwhile. The release thread
-//! frees segments for `truncate_before_in_background`, so that no callback waits for files. The
-//! first job starts a worker. `close` or the last handle ends it when its queue is empty. The
-//! release thread's queue is emptied before that: a callback may wait for a release that has not
-//! begun.
-//!
-//! # Ordering pairs
-//! The queue's lock orders a job before the thread's look. P10: the word changes after that.
+//! The threads of a log, each started at most once. Workers run jobs one at a time, in order.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use palisade_store::sync::{Mutex, WaitWord, survive};
+use palisade_store::sync::{JoinHandle, Mutex, WaitWord, is_current, spawn, survive};
 
 use super::Commit;
 use super::async_waiters::Callback;
-use super::background::BackgroundThread;
-use crate::Result;
+use crate::{Error, Result};
 
 pub(crate) struct Worker {
     queue: Mutex<JobQueue>,
@@ -33,7 +22,6 @@ struct JobQueue {
     must_stop: bool,
 }
 
-/// Which worker of a log.
 pub(crate) type WhichWorker = fn(&Commit) -> &Worker;
 
 impl Worker {
@@ -42,12 +30,10 @@ impl Worker {
         Worker { queue: Mutex::default(), word: WaitWord::default(), thread }
     }
 
-    /// Returns how many jobs are due and have not begun.
     pub(super) fn len(&self) -> usize {
         self.queue.lock().due.len()
     }
 
-    /// Lets the thread call `job` with `result`.
     pub(super) fn run_soon(&self, job: Callback, result: Result<()>) {
         self.queue.lock().due.push_back((job, result));
         self.word.wake_all();
@@ -79,7 +65,6 @@ impl fmt::Debug for Worker {
 }
 
 impl Commit {
-    /// Starts the worker if it does not run.
     pub(crate) fn start_worker(self: &Arc<Self>, which: WhichWorker) -> Result<()> {
         which(self).thread.start(|| {
             let log = Arc::clone(self);
@@ -87,7 +72,7 @@ impl Commit {
         })
     }
 
-    /// Lets the release thread run `job`. If the thread is to end, drops the job.
+    /// Lets the release thread run `job`, or drops it if that thread is to end.
     pub(crate) fn release_soon(self: &Arc<Self>, job: Callback) -> Result<()> {
         self.start_worker(|log| &log.releases)?;
         let refused = {
@@ -119,6 +104,52 @@ impl Commit {
                 None if must_stop => return,
                 None => worker.word.sleep(seen, None),
             }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct BackgroundThread {
+    name: &'static str,
+    state: Mutex<ThreadState>,
+}
+
+#[derive(Debug)]
+enum ThreadState {
+    NotStarted,
+    Running(JoinHandle),
+    Joined,
+}
+
+impl BackgroundThread {
+    pub(super) fn new(name: &'static str) -> BackgroundThread {
+        BackgroundThread { name, state: Mutex::new(ThreadState::NotStarted) }
+    }
+
+    /// Starts the thread, unless it was started before.
+    pub(super) fn start<B: FnOnce() + Send + 'static>(
+        &self,
+        make: impl FnOnce() -> B,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        if let ThreadState::NotStarted = *state {
+            let handle = spawn(self.name, make())
+                .map_err(|source| Error::io("start a background thread", source))?;
+            *state = ThreadState::Running(handle);
+        }
+        Ok(())
+    }
+
+    /// Waits for the thread's end, unless it is the caller. It does not start again.
+    pub(super) fn join(&self) {
+        // A statement of its own: the lock is free during the join, because the thread may ask for
+        // itself to be started.
+        let state = std::mem::replace(&mut *self.state.lock(), ThreadState::Joined);
+        if let ThreadState::Running(handle) = state
+            && !is_current(&handle)
+        {
+            // Its panic hook has reported a panic of the thread.
+            let _ = handle.join();
         }
     }
 }

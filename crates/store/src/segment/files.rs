@@ -1,42 +1,18 @@
-//! The open files of segments, and the preparer's writes of zeros to them.
-//!
-//! A file stays open from the first write until its bytes are durable: the operating system reports
-//! a failed write-back only through a file that was open at that time. A read opens an older file.
-//! Only the last file that a read has opened stays open, so a log can have more segments than a
-//! process can have open files. If more than `MOST_OPEN` are open, the thread that writes syncs and
-//! closes the oldest.
-//!
-//! # Recycling a file that the preparer zeroes
-//! Claims on one [`SegmentFile`] keep the thread that writes and the preparer apart. A recycled
-//! file gets a new `SegmentFile`, which does not have the claim of a step that is still in
-//! progress. The zeros of that step would overwrite records of the new segment. If the tail reaches
-//! the end of a segment, the thread that writes has waited for each step in it. A truncation of the
-//! suffix moves the tail out of a segment without this wait.
-//!
-//! So the preparer marks the segment that it zeroes:
-//! 1. Under the lock `zeroing` the preparer opens the file by its name and sets the mark. The mark
-//!    stays until the last write of the preparer has returned.
-//! 2. A thread that frees a segment takes the same lock, and keeps it until the name is gone and
-//!    the file is closed. If the mark is set, the thread removes the file and does not recycle it.
-//!    `discard` always removes.
-//! 3. A preparer that takes the lock after that thread finds no such segment, then or later: no
-//!    number is used twice.
-//!
-//! The thread that writes needs no mark: it writes and syncs only at or above the durable end. A
-//! freed segment is below the head or in a discarded range, and the durable end is above both.
+//! The open files of segments.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::Segments;
-use crate::Result;
-use crate::disk::Access;
+use crate::disk::{Access, lacks_space};
 use crate::folder::segment_name;
 use crate::segment::segment_file::SegmentFile;
+use crate::{Error, ErrorKind, Lsn, Result};
 
-/// If more files of segments are open, the thread that writes closes the oldest below its segment.
+/// The most open files; above it the writing thread closes the oldest below its segment.
 const MOST_OPEN: usize = 64;
 
-/// The preparer's work in one segment. Until its drop, no thread recycles the segment's file.
+/// The preparer's work in a segment, whose file no thread recycles meanwhile.
 #[derive(Debug)]
 pub(crate) struct Zeroing<'a> {
     segments: &'a Segments,
@@ -45,9 +21,8 @@ pub(crate) struct Zeroing<'a> {
 }
 
 impl Zeroing<'_> {
-    /// Zeroes one step. Returns false if there was nothing to zero, or an error. Keeps a failure,
-    /// which later poisons the log. A lack of space or file descriptors is no failure. Then part of
-    /// the step may be written, so this syncs the file.
+    /// Zeroes one step. Returns false after an error, or without one to do. Keeps a failure, which
+    /// poisons the log later. After a shortage, syncs what it may have written.
     pub(crate) fn step(&self, from: u64, goal: u64) -> bool {
         let stepped = self.file.zero_step(from, goal);
         stepped.unwrap_or_else(|error| {
@@ -60,7 +35,6 @@ impl Zeroing<'_> {
         })
     }
 
-    /// Syncs the file, and keeps a failure for the leader.
     pub(crate) fn sync(&self) -> bool {
         let synced = self.file.sync();
         let failed = |error| self.segments.fail(self.segments.sync_failed(self.number, error));
@@ -75,8 +49,6 @@ impl Drop for Zeroing<'_> {
 }
 
 impl Segments {
-    /// Returns the file of segment `number`, and keeps it open. Returns `None` if there is no such
-    /// segment.
     pub(super) fn file(&self, number: u64) -> Result<Option<Arc<SegmentFile>>> {
         if let Some(file) = self.files.read().get(&number) {
             return Ok(Some(Arc::clone(file)));
@@ -89,7 +61,6 @@ impl Segments {
         Ok(Some(Arc::clone(self.files.write().entry(number).or_insert(file))))
     }
 
-    /// Lets the preparer zero segment `number`; `None` if there is no such segment.
     pub(crate) fn begin_zeroing(&self, number: u64) -> Option<Zeroing<'_>> {
         let mut zeroing = self.zeroing.lock();
         // What cannot be opened is not zeroed.
@@ -98,8 +69,6 @@ impl Segments {
         Some(Zeroing { segments: self, number, file })
     }
 
-    /// Returns how far the log's bytes of segment `number` can be overwritten in place, or `None`
-    /// if there is no such segment or its file cannot be opened.
     pub(crate) fn ready(&self, number: u64) -> Option<u64> {
         // A look at a segment that is being freed must not put its file back among the open ones.
         let _zeroing = self.zeroing.lock();
@@ -120,9 +89,8 @@ impl Segments {
         Ok(Some(file))
     }
 
-    /// Syncs and closes the oldest file below segment `number`, in which the caller writes, until
-    /// at most `MOST_OPEN` files are open. Without the sync, no call would return an error of
-    /// write-back.
+    /// Syncs and closes the oldest files below segment `number`, down to `MOST_OPEN`. Without the
+    /// sync write-back errors would get lost.
     pub(super) fn close_surplus_below(&self, number: u64) -> Result<()> {
         loop {
             let oldest = {
@@ -142,7 +110,6 @@ impl Segments {
         }
     }
 
-    /// Closes the files of segments below `number`, all of which is durable.
     pub(super) fn forget_below(&self, number: u64) {
         let has_older =
             self.files.read().first_key_value().is_some_and(|(oldest, _)| *oldest < number);
@@ -155,23 +122,46 @@ impl Segments {
         }
     }
 
-    /// Closes the file of segment `number`. While a removed file is open, its space is not freed.
+    /// A removed file takes space while it is open.
     pub(super) fn forget(&self, number: u64) {
         self.files.write().remove(&number);
         self.last_read.lock().take_if(|(of, _)| *of == number);
     }
 }
 
+impl Segments {
+    pub(crate) fn write(&self, at: Lsn, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut done = 0;
+        while done < len {
+            let here = at.plus(done as u64);
+            let (number, offset) = self.split(here);
+            let rest = self.shape.segment_bytes - offset;
+            let part = usize::try_from(rest).map_or(len - done, |rest| rest.min(len - done));
+            let Some(file) = self.file(number)? else {
+                let text = "the segment to be written is missing";
+                return Err(self.located(Error::new(ErrorKind::Io, text), number).at_lsn(here));
+            };
+            let mut written = file.write(offset, pieces, done, part);
+            while written.as_ref().is_err_and(lacks_space) && self.give_up_a_spare() {
+                written = file.write(offset, pieces, done, part);
+            }
+            written.map_err(|error| self.named("write the segment", number, error).at_lsn(here))?;
+            done += part;
+            self.close_surplus_below(number)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::disk::MemDisk;
+    use crate::tests::support::segments;
+    use crate::{Error, ErrorKind, Lsn};
     use std::io;
     use std::path::Path;
     use std::sync::Arc;
-
-    use crate::{Error, ErrorKind, Lsn};
-
-    use crate::disk::MemDisk;
-    use crate::tests::support::segments;
 
     #[test]
     fn a_lack_of_space_in_a_preparer_sync_is_kept_as_an_io_error() {
