@@ -59,7 +59,8 @@ pub struct CopyReport {
     pub base: Lsn,
     /// The copy's last epoch, in which appends continue.
     pub epoch: u64,
-    /// End of what a repair gives up, as far as it is known. 0 in a restored log or a backup.
+    /// A repair gives up what lies from [`end`](CopyReport::end) to here, as far as it is known. 0
+    /// in a restored log or a backup.
     pub given_up_to: Lsn,
     /// Records above the repaired log's end that validate, but are given up.
     pub given_up_records: u64,

@@ -63,7 +63,8 @@ impl Options {
     /// As [`Wal::open`].
     ///
     /// # Errors
-    /// These errors change nothing, but an open makes the file `lock` if it is missing:
+    /// These errors change nothing, but an open makes the file `lock` if it is missing, and before
+    /// a `Corrupt` it may have replaced files by checked copies of them:
     /// `InvalidArgument`, `NotFound`, `AlreadyExists`, `Mismatch`, `Locked`. `Foreign`: also a log
     /// without its file `meta` ([`Repair`](crate::Repair)). `Unsupported`: also
     /// [`BufferKind::Mapped`](crate::BufferKind) without a memory file system at `/dev/shm`.
@@ -199,7 +200,7 @@ pub enum ReplayFrom {
     Head,
     /// At the last [`checkpoint`](Wal::checkpoint), or at the head if that is higher.
     Checkpoint,
-    /// At this record.
+    /// At this record, or the end of one, or at the end of the log.
     Lsn(Lsn),
 }
 

@@ -9,7 +9,8 @@
 //! - a completed [`sync_data`](DiskFile::sync_data) covers all bytes written before it began;
 //! - a completed [`sync`](DiskFolder::sync) of the folder covers all names;
 //! - a [`rename`](DiskFolder::rename) is atomic, also in a power loss;
-//! - a write damages no byte outside its sectors of 512 bytes, unless the log has `pad_to_block`.
+//! - a power loss before the sync of a write leaves the bytes below its first one as they were; a
+//!   log with `pad_to_block` does not need this.
 //!
 //! [`check`](conformance::check) makes the calls of a log. The example `counting_disk` of the crate
 //! `palisade` implements a disk.

@@ -32,7 +32,8 @@ pub enum ErrorKind {
     InvalidArgument,
     /// A record or batch exceeds `Wal::max_record_bytes`. Nothing was reserved.
     TooLarge,
-    /// The log buffer is full. Only `try_append` returns this; nothing was reserved.
+    /// The log buffer is full, or a truncation of the suffix is in progress. Only `try_append`
+    /// returns this; nothing was reserved.
     NoRoom,
     /// As many futures and callbacks wait as `Options::max_waiters` allows: awaited tickets,
     /// `on_durable`, `ended`, and polled tails, cursors and consumers. Only the wait failed: an
@@ -43,7 +44,7 @@ pub enum ErrorKind {
     NoSpace,
     /// The process or system lacks a file descriptor. Nothing is lost, as with `NoSpace`.
     NoFiles,
-    /// The log was closed through another handle.
+    /// The log was closed, through this handle or another one.
     Closed,
     /// This process was forked from the one that opened the log. Nothing was changed.
     Forked,

@@ -1,4 +1,4 @@
-//! The progress of a repair, a restore or a backup.
+//! The progress of a repair or a restore.
 
 /// Bytes between two reports of progress.
 pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
@@ -6,7 +6,7 @@ pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
 /// A callback that gets the progress of a step after each few MiB.
 pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(CopyProgress);
 
-/// The step that a repair, a restore or a backup is in.
+/// The step that a repair or a restore is in: a plan checks, and a write copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CopyStep {

@@ -14,7 +14,7 @@
 //! segment and looks for other names then. So one of the two, or both, see the other and go back.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_store::disk::{
@@ -169,18 +169,17 @@ fn check_holds_only(folder: &Folder, made: &[String]) -> Result<()> {
 }
 
 /// Refuses a copy that would lie in the folder `source` of a log or an archive, which is not to be
-/// changed.
+/// changed. A path that cannot be followed passes: who reads or makes it reports what is wrong.
 ///
 /// # Errors
-/// `InvalidArgument`: `into` lies there. `Io`: a path cannot be followed.
+/// `InvalidArgument`: `into` lies there.
 #[doc(hidden)]
 pub fn check_apart(source: &Path, into: &Path) -> Result<()> {
-    let failed = |path| move |error| Error::io("find the folder", error).at_path(path);
-    let real = |path| fs::canonicalize(path).map_err(failed(path));
-    let place = std::path::absolute(into).map_err(failed(into))?;
-    // Whether there is a folder to make it in is looked at next.
+    let place = std::path::absolute(into).map_err(|error| Error::io("find the folder", error))?;
     let there = place.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
-    if real(there.unwrap_or(&place))?.starts_with(real(source)?) {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    let is_in = |(place, source): (PathBuf, PathBuf)| place.starts_with(source);
+    if there.and_then(real).zip(real(source)).is_some_and(is_in) {
         let text = "the folder for the copy lies in the folder that is copied";
         let error = Error::new(ErrorKind::InvalidArgument, text).at_path(into);
         return Err(error.with_advice("name one outside of it"));

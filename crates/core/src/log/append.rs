@@ -37,7 +37,8 @@ impl Wal {
     ///
     /// # Errors
     /// `TooLarge`. `NoSpace`: the disk and the log buffer are full, or the log is above
-    /// `max_bytes`. `OutOfRange`: no LSN is left.
+    /// `max_bytes`. `OutOfRange`: no LSN is left. The codec's error, of any kind: nothing was
+    /// appended.
     ///
     /// An error with an [`appended_lsn`](crate::Error::appended_lsn) means that the record was
     /// appended, and a later step failed. After `NoSpace` free space and call
@@ -98,8 +99,8 @@ impl Wal {
     }
 
     /// Appends as [`append`](Wal::append) does, but does not wait for a truncation of the suffix,
-    /// and waits for room only if another thread takes the last room after the check. Tries once to
-    /// write the filled records if there is none.
+    /// and waits for room only if another thread takes the last room after the check. If there is
+    /// none, it writes the filled records once.
     ///
     /// # Errors
     /// `NoRoom`: a task awaits a [`barrier`](Wal::barrier), which makes room, and tries again. Else

@@ -65,9 +65,9 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// As [`Restore::write`](crate::Restore::write), except `Locked`. `Truncated`:
-    /// [`truncate_after`](Wal::truncate_after) or a replacement removed records of the backup; call
-    /// again. `Corrupt`: a frame does not validate.
+    /// As [`Restore::write`](crate::Restore::write), except `Locked`. `NoSpace`: also for the log's
+    /// own sync. `Truncated`: [`truncate_after`](Wal::truncate_after) or a replacement removed
+    /// records of the backup; call again. `Corrupt`: a frame does not validate.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
         let path = path.as_ref();
         let backup = self.backup()?;

@@ -19,8 +19,9 @@ impl Wal {
     /// All appended records survive power loss when this returns.
     ///
     /// # Errors
-    /// `NoSpace`, `NoFiles`: no handle can append any more, except with `pad_to_block` if the full
-    /// log buffer has no room for the padding; call again. `Io`, `PermissionDenied`, `NotFound`
+    /// `NoSpace`, `NoFiles`: the log has no clean end yet. Free space or files and call again;
+    /// meanwhile appends return `Closed` (with `pad_to_block` and a full log buffer they may still
+    /// succeed). `Io`, `PermissionDenied`, `NotFound`
     /// (the folder was moved): everything is durable, but the log has no clean end. `OutOfRange`:
     /// no LSN is left for a clean end; nothing was changed. `Closed`: the log has a clean end.
     pub fn close(&self) -> Result<()> {

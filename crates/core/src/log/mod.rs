@@ -74,11 +74,12 @@ use crate::{
 /// - [`Poisoned`](crate::ErrorKind::Poisoned) after the log failed to make, write or sync a
 ///   segment. Reads of written records and waits for durable ones still work. Open the log again
 ///   with [`MustExist`](crate::OpenMode::MustExist), compare [`uuid`](Wal::uuid), and call
-///   [`wait_durable`](Wal::wait_durable) with the last acknowledged LSN.
+///   [`wait_durable`](Wal::wait_durable) with the LSN where the last acknowledged record begins.
 /// - [`Forked`](crate::ErrorKind::Forked) in a forked child, where other calls return what held at
 ///   the fork. The first call that returns it, or the drop of the last handle, closes the
 ///   descriptors that keep the log `Locked`.
-/// - `NoFiles`, if the call opens a file. Nothing is lost; call again.
+/// - `NoFiles`, if the call opens a file. Nothing is lost; call again, or, if the error has an
+///   [`appended_lsn`](crate::Error::appended_lsn), wait for that record.
 #[derive(Clone)]
 pub struct Wal {
     handle: Arc<Handle>,

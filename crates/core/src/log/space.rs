@@ -21,7 +21,7 @@ pub struct Space {
     pub live_bytes: u64,
     /// Everything below is truncated.
     pub head: Lsn,
-    /// Bytes from the head to the end, across epochs.
+    /// Bytes from the head to the end, with the discarded ranges.
     pub head_lag: u64,
     /// What else keeps segments, ascending by LSN.
     pub pins: Vec<SpacePin>,

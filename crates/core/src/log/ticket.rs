@@ -63,6 +63,7 @@ impl<'w> Ticket<'w> {
     /// sync, which serves all waiting threads.
     ///
     /// # Errors
+    /// Each has the record's [`appended_lsn`](Error::appended_lsn).
     /// `NoSpace`, `NoFiles`: the record is still in the log; free space or files and wait again.
     /// `Truncated`: a truncation of the suffix has removed the record, or the last ones of several.
     /// `Poisoned`, `Closed`, `Forked`.

@@ -12,7 +12,8 @@ impl Wal {
     /// Waits until everything below `lsn` is durable. [`reserved_lsn`](Wal::reserved_lsn) removes
     /// all records, and an `lsn` in a batch those of the batch below it. If a crash or a truncation
     /// ended the log at `lsn`, the head moves to where the log continued. If a segment begins at
-    /// `lsn`, damage there does not keep the log.
+    /// `lsn`, the call succeeds even if the record there is damaged. An `lsn` below the head changes
+    /// nothing.
     ///
     /// An engine writes snapshots in this order. On a full log `sync` returns `NoSpace`; the guide
     /// has the order without it.
@@ -48,7 +49,7 @@ impl Wal {
     /// The new head survives power loss when this returns.
     ///
     /// # Errors
-    /// `NotARecord`: neither a record, a segment nor the end of the log is at `lsn`. `OutOfRange`,
+    /// `NotARecord`: no record begins or ends at `lsn`, and no segment begins there. `OutOfRange`,
     /// `Truncated`. `NoSpace`, `NoFiles`, `Io`, `PermissionDenied`, `NotFound` (the folder was
     /// moved, removed or replaced), and the errors of a callback for released segments: the head
     /// may have moved; call again. `Corrupt`, `Unsupported`: the header of a segment for the

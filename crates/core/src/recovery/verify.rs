@@ -135,13 +135,13 @@ fn check_one(
             }
             header => header?,
         };
+        header.as_ref().map_or(Ok(()), |header| header.check_known(at))?;
         let fits = |header: &Header| at.plus(header.frame_bytes) <= job.to;
         checked.is_too_long = header.as_ref().is_some_and(|header| !fits(header));
         let Some(header) = header.filter(fits) else {
             checked.bad.push(BadPlace { lsn: at, segment: job.segment });
             break;
         };
-        header.check_known(at)?;
         checked.records += reader.records_in(at, &header, job.seed)?;
         at = at.plus(header.frame_bytes);
         note(at);

@@ -20,7 +20,7 @@ pub enum Loss {
         file: String,
         /// Where it begins.
         offset: u64,
-        /// How many unsynced contents it had (of many, some).
+        /// How many unsynced contents it had. Of many the disk keeps only some.
         versions: usize,
         /// Its write-back failed (M3): [`lose_power`](super::SimDisk::lose_power) always drops it,
         /// and any loss does if its block was never on the medium.
@@ -45,7 +45,7 @@ pub enum Loss {
         /// The name.
         file: String,
     },
-    /// A rename: both names or neither.
+    /// A rename, kept or undone as a whole.
     Rename {
         /// The old name.
         from: String,

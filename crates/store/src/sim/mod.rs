@@ -385,8 +385,8 @@ impl SimDisk {
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the disk, until the present process dies, for `Options::open_on` and the engine's
-    /// files. If you make a folder, sync its parent, too.
+    /// Returns the disk as the present process sees it, for `Options::open_on` and the engine's
+    /// files. After its death each call fails. If you make a folder, sync its parent, too.
     #[must_use]
     pub fn as_disk(&self) -> Arc<dyn Disk> {
         Arc::new(Process::of(&self.world))

@@ -35,3 +35,17 @@ fn no_log_is_made_in_a_folder_in_which_a_copy_has_begun() {
     assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
     copy.remove();
 }
+
+#[test]
+fn only_a_path_that_leads_into_the_source_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let (source, missing) = (temp.path().join("source"), temp.path().join("missing"));
+    fs::create_dir(&source).unwrap();
+    for inside in [source.clone(), source.join("new"), source.join("new/newer")] {
+        let error = check_apart(&source, &inside).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*inside)));
+    }
+    check_apart(&source, &missing).unwrap();
+    // The plan of the copy says that there is no such log.
+    check_apart(&missing, &source).unwrap();
+}
