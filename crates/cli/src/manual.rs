@@ -46,7 +46,7 @@ pub(crate) struct ManArgs {
 /// Those of `out`.
 pub(crate) fn completions(args: &CompletionsArgs, out: &mut impl Write) -> Result<(), Failure> {
     let mut script = Vec::new();
-    // The generator panics if a write fails, and a write into memory does not.
+    // The generator panics if a write fails: a write into memory never does.
     clap_complete::generate(args.shell, &mut shown(), NAME, &mut script);
     out.write_all(&script).map_err(Failure::output)
 }

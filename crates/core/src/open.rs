@@ -74,7 +74,8 @@ impl Options {
     /// After these errors files may have changed, but nothing is lost: `NotFound` whose text says
     /// that the folder was moved, removed or replaced. `PermissionDenied`: also if the log buffer
     /// belongs to another user. `OutOfRange`: no LSN is left. `NoSpace`, `NoFiles`, `Io`: open
-    /// again when the cause is gone.
+    /// again when the cause is gone; but if the text says that a copied folder was not synced, copy
+    /// the log again.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Wal> {
         self.open_on(Arc::new(OsDisk), path)
     }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 
 use palisade::disk::{Access, Disk, DiskFile, DiskFolder, OsDisk};
-use palisade::{DEFAULT_FILE_MODE, Lsn, OpenMode, Options, Ticket, Wal, crc32c_append};
+use palisade::{DEFAULT_FILE_MODE, Lsn, OpenMode, Options, ReplayFrom, Ticket, Wal, crc32c_append};
 
 const SNAPSHOT: &str = "snapshot";
 const NEW_SNAPSHOT: &str = "snapshot.new";
@@ -108,7 +108,9 @@ impl Store {
         let recovery = options.recover_on(Arc::clone(disk), path.join("wal"))?;
 
         let mut state = snapshot.unwrap_or_default();
-        let mut records = recovery.records(state.applied.max(recovery.head()))?;
+        // `Truncated`: this is not the last snapshot.
+        let begin = if has_snapshot { state.applied.into() } else { ReplayFrom::Head };
+        let mut records = recovery.records(begin)?;
         while let Some(record) = records.next()? {
             state.apply(record.lsn(), record.next_lsn(), record.data());
         }

@@ -124,7 +124,7 @@ const METRICS: &[Metric] = metrics! {
     gauge sync_ns Nanoseconds,
         "duration of a sync, smoothed over the last few";
     counter waits_for_room Count,
-        "waits of appends for room in a full log buffer, with those that last";
+        "waits of appends for room in a full log buffer, those in progress included";
     lsn reserved Bytes,
         "LSN of the end of the last reservation";
     lsn filled Bytes,

@@ -48,8 +48,8 @@ pub enum ErrorKind {
     Closed,
     /// This process was forked from the one that opened the log. Nothing was changed.
     Forked,
-    /// A write or sync failed earlier, so the log writes and syncs nothing more. What was
-    /// acknowledged is safe.
+    /// A write or a sync failed earlier, the folder was moved, or the engine called `abandon`. The
+    /// log writes and syncs nothing more. What was acknowledged is safe.
     ///
     /// If [`Error::io_kind`] is `NotFound`, the folder was moved, removed or replaced. Only that
     /// folder has the acknowledged records; without `MustExist` an open of the path would make an
@@ -258,8 +258,8 @@ impl Error {
     }
 
     /// Returns the LSN of the record, or the first of several, that the failed call had appended.
-    /// The record is in the log, so another append would make a second one. An error of any kind
-    /// can have this LSN, also that of an awaited ticket.
+    /// The record is in the log, unless the list below says otherwise: another append would make a
+    /// second one. An error of any kind can have this LSN, also that of an awaited ticket.
     ///
     /// - `TooManyWaiters`, `Io`: wait with `Wal::wait_durable`; after `NoSpace` and `NoFiles` once
     ///   there is space, or a file descriptor.
@@ -267,8 +267,8 @@ impl Error {
     ///   them again only if they are still needed.
     /// - `Poisoned`, `Closed`: open the log again, and look whether the record has survived.
     ///
-    /// Of several records, each begins `framed_bytes(len)` above the one before, whose stored
-    /// length is `len`. To wait for all, wait for the last one, or call `Wal::sync`.
+    /// If the stored length of one of several records is `len`, the next one begins
+    /// `framed_bytes(len)` above it. To wait for all, wait for the last one, or call `Wal::sync`.
     #[must_use]
     pub fn appended_lsn(&self) -> Option<Lsn> {
         self.detail.as_ref().and_then(|detail| detail.appended)
@@ -329,7 +329,10 @@ impl ErrorKind {
         match self {
             ErrorKind::InvalidArgument => "correct the argument",
             ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
-            ErrorKind::NoRoom => "the buffer is full; try again, or call append, which waits",
+            ErrorKind::NoRoom => {
+                "the log buffer is full, or a truncation of the suffix is in progress; try again, or \
+                 call append, which waits"
+            }
             ErrorKind::TooManyWaiters => {
                 "let some futures and callbacks complete, or open the log with more max_waiters"
             }
@@ -375,8 +378,8 @@ impl ErrorKind {
             }
             ErrorKind::Lagged => "continue elsewhere with Cursor::seek, for example at the head",
             ErrorKind::PermissionDenied => {
-                "grant this process access to the folder and the files in it: to read them for a \
-                 tool that only looks, to write them, too, for an open"
+                "grant this process access to the folder and the files in it: a tool needs to read \
+                 them, an open also to write them"
             }
             ErrorKind::Io => {
                 "call once more; if it fails again, stop and look at the device (`dmesg`)"
@@ -398,6 +401,13 @@ impl fmt::Display for Error {
                 f,
                 "; the record is in the log at LSN {lsn}: {first}, then wait for it with \
                  wait_durable"
+            );
+        }
+        if let Some(lsn) = detail.appended.filter(|_| self.kind == ErrorKind::Io) {
+            return write!(
+                f,
+                "; the record is in the log at LSN {lsn}: wait for it with wait_durable; if that \
+                 fails, stop and look at the device (`dmesg`)"
             );
         }
         write!(f, "; {advice}")?;

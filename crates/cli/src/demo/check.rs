@@ -1,4 +1,5 @@
-//! The oracle: what was acknowledged, and whether the log holds exactly that.
+//! The oracle: what was reported, and whether the log has all of it, and after an open exactly what
+//! that open found.
 //!
 //! A thread appends its records in order, so what it has written is a count and one LSN for each
 //! number below it. A digest covers all LSNs in constant memory.
@@ -24,8 +25,8 @@ impl Trail {
     }
 }
 
-/// The records of one run of the writing process: at first those that it acknowledged, then those
-/// that an open found.
+/// The records of one run of the writing process: at first those that it reported, then those that
+/// an open found.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     /// Counted from 1.
@@ -110,7 +111,7 @@ impl<'a> Check<'a> {
             return Err(format!("there twice: {} at LSN {lsn}", of(seq)));
         }
         if seq > trail.count {
-            return Err(format!("missing: {}; its next is at LSN {lsn}", of(trail.count)));
+            return Err(format!("missing: {}; the next one is at LSN {lsn}", of(trail.count)));
         }
         trail.push(lsn);
         if trail.count == expected.count && trail != expected {
@@ -122,7 +123,7 @@ impl<'a> Check<'a> {
     /// Ends the pass: what was found of each round, which every later open must find again.
     ///
     /// # Errors
-    /// One line for each thread of which something is missing.
+    /// One line for each thread with a missing or a foreign record.
     pub(crate) fn finish(self) -> Result<Vec<Round>, Vec<String>> {
         let mut violations = Vec::new();
         for (round, found) in self.rounds.iter().zip(&self.found) {
@@ -135,7 +136,8 @@ impl<'a> Check<'a> {
                     let line = format!("missing: {what}; {missing} in all, the last at LSN {last}");
                     violations.push(line);
                 } else if round.is_settled && count > wanted {
-                    violations.push(format!("foreign: {what}; an earlier open found {wanted}"));
+                    violations
+                        .push(format!("foreign: {what}; an earlier open found {wanted} records"));
                 }
             }
         }

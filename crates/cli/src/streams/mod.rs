@@ -25,10 +25,11 @@ Examples:
   palisade streams verify ./log              check that no entry is missing, and the footers
 
 All of them read only and work while a writer runs. They do not see records that only the log
-buffer holds. They read all records of the log once, and keep about 60 bytes for each entry. If a
-writer makes them read the log anew, they keep twice as much meanwhile.
+buffer holds. They read all records of the log, some of them again to find where it ends, and keep
+about 60 bytes for each entry. If a writer makes them read the log anew, they keep twice as much
+meanwhile.
 
-The name of a stream is any bytes. Bytes that are not printable ASCII, quotes and backslashes are
+The name of a stream is any bytes. Quotes, backslashes and all bytes outside of printable ASCII are
 printed as \\t, \\r, \\n, \\', \\\", \\\\ and \\x00 to \\xff. A name on the command line can
 have the same form.
 
@@ -107,9 +108,9 @@ Examples:
 
 Prints the entries of a stream, then waits for those that a writer adds, and prints each entry after
 the writer has handed it to the operating system. It ends on Ctrl-C, at damage, when its output is
-closed, and when the stream is deleted. If the writer truncates entries that were not printed yet,
-or that were, a note on standard error names the indexes, and the output continues with the next
-entry of the stream.
+closed, and when the stream is deleted. If the writer truncates entries, printed or
+not, a note on standard error names their indexes, and the output continues with the next entry of
+the stream.
 
 Fields of the objects of --json: those of `palisade streams dump`: index, bytes, hex.
 
@@ -221,7 +222,7 @@ fn parse_name(text: &str) -> Result<Name, String> {
             [byte @ (b'\\' | b'\'' | b'"'), ..] => (byte, 1),
             [b'x', high, low, ..] => (hex_digit(high)? << 4 | hex_digit(low)?, 3),
             _ => {
-                return Err("a backslash begins \\t, \\r, \\n, \\', \\\", \\\\ or \\x00".to_owned());
+                return Err("a backslash begins \\t, \\r, \\n, \\', \\\", \\\\ or \\xNN".to_owned());
             }
         };
         name.push(byte);

@@ -82,8 +82,9 @@ impl Wal {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument`: there are no records. `TooLarge`: the whole batch is larger than
-    /// [`max_record_bytes`](Wal::max_record_bytes). Else as [`append`](Wal::append).
+    /// `InvalidArgument`: there are no records. `TooLarge`: the records with their headers
+    /// ([`framed_bytes`](crate::framed_bytes)) are larger than
+    /// [`max_record_bytes`](Wal::max_record_bytes) together. Else as [`append`](Wal::append).
     ///
     /// # Panics
     /// If a record has another length when it is read again. Then nothing was appended.

@@ -71,10 +71,11 @@ use crate::{
 /// # Errors of all calls
 /// The lists of errors name these kinds only if there is more to say:
 /// - `Closed` after [`close`](Wal::close). Reads and waits for records still work.
-/// - [`Poisoned`](crate::ErrorKind::Poisoned) after the log failed to make, write or sync a
-///   segment. Reads of written records and waits for durable ones still work. Open the log again
-///   with [`MustExist`](crate::OpenMode::MustExist), compare [`uuid`](Wal::uuid), and call
-///   [`wait_durable`](Wal::wait_durable) with the LSN where the last acknowledged record begins.
+/// - [`Poisoned`](crate::ErrorKind::Poisoned) after a failure that only another open can repair,
+///   for example of a sync (API.md lists all). Reads of written records and waits for durable ones
+///   still work. Open the log again with [`MustExist`](crate::OpenMode::MustExist), compare
+///   [`uuid`](Wal::uuid), and call [`wait_durable`](Wal::wait_durable) with the LSN where the last
+///   acknowledged record begins.
 /// - [`Forked`](crate::ErrorKind::Forked) in a forked child, where other calls return what held at
 ///   the fork. The first call that returns it, or the drop of the last handle, closes the
 ///   descriptors that keep the log `Locked`.
@@ -279,7 +280,8 @@ impl Wal {
     }
 
     /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint), or the end of
-    /// the records below it if it was truncated, or if an open found no record above it.
+    /// the records below it if it was truncated, or if an open found no record above it. Without a
+    /// checkpoint returns the first LSN of the log, or 0 in a copy of an archive.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         // Relaxed: the value alone counts.

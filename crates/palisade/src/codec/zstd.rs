@@ -8,11 +8,11 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::{DEFAULT_THRESHOLD, failed};
 use crate::{Codec, Result};
 
-/// The codec `zstd` (feature `zstd`): compresses each record to a Zstandard frame, smaller than
-/// [`Lz4`](crate::Lz4) makes it, and slower. The library is C code.
+/// The codec `zstd` (feature `zstd`): compresses each record to a Zstandard frame. It compresses
+/// better than [`Lz4`](crate::Lz4), and is slower. The library is C code.
 ///
-/// Each thread that appends keeps a compressor of up to about a megabyte at the default level, some
-/// hundred at the highest ones, and each thread that reads a decompressor of less than 200 KiB.
+/// Each thread that appends keeps a compressor: about a megabyte at the default level, some hundred
+/// megabytes at the highest ones. Each thread that reads keeps a decompressor of less than 200 KiB.
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
@@ -47,8 +47,9 @@ impl Zstd {
         Zstd { level: DEFAULT_LEVEL, threshold: DEFAULT_THRESHOLD }
     }
 
-    /// Sets the level, from 1 (fast) to 22; negative levels are faster still. Default 1. The
-    /// nearest level in Zstandard's range counts. Can change with each open.
+    /// Sets the level, from 1 (fast) to 22; negative levels are faster still, and 0 is Zstandard's
+    /// own default, 3. Default 1. The nearest level in Zstandard's range counts. Can change with
+    /// each open.
     #[must_use]
     pub fn level(self, level: i32) -> Zstd {
         Zstd { level, ..self }

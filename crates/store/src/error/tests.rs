@@ -35,6 +35,8 @@ fn a_call_that_has_appended_is_not_repeated_but_waited_for() {
         assert!(text.contains("LSN 64") && text.ends_with("with wait_durable"), "{text}");
         assert!(!text.contains("call again"), "{text}");
     }
+    let io = Error::new(ErrorKind::Io, "no thread").after_append(Lsn::new(64)).to_string();
+    assert!(io.contains("LSN 64: wait for it") && !io.contains("call once more"), "{io}");
     let truncated = Error::bare(ErrorKind::Truncated).after_append(Lsn::new(64));
     assert!(!truncated.to_string().contains("do not append"), "{truncated}");
 }
