@@ -51,7 +51,7 @@ fn an_acknowledgement_that_is_not_the_next_one_is_refused() {
 fn finds_what_is_missing_at_the_end_and_in_the_middle() {
     let rounds = [acknowledged()];
     violates(&rounds, &ALL[..3], "missing: record 1 of thread 1 of round 1; 1 in all, the last at");
-    let part = "missing: record 0 of thread 0 of round 1; its next is at LSN 100";
+    let part = "missing: record 0 of thread 0 of round 1; the next one is at LSN 100";
     violates(&rounds, &[ALL[1], ALL[2]], part);
 }
 
