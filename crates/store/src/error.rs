@@ -330,8 +330,8 @@ impl ErrorKind {
             ErrorKind::InvalidArgument => "correct the argument",
             ErrorKind::TooLarge => "split the record, or open with larger segments and buffer",
             ErrorKind::NoRoom => {
-                "the log buffer is full, or a truncation of the suffix is in progress; try again, or \
-                 call append, which waits"
+                "the log buffer is full, or a truncation of the suffix is in progress; try again, \
+                 or call append, which waits"
             }
             ErrorKind::TooManyWaiters => {
                 "let some futures and callbacks complete, or open the log with more max_waiters"

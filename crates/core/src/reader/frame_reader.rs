@@ -124,8 +124,7 @@ impl FrameReader {
     #[inline]
     fn buffered_frame(&self, at: Lsn, seed: EpochSeed, payload: Payload) -> Option<Header> {
         let (header, bytes) = self.buffered_header(at, seed)?;
-        let is_whole = header.kind == Kind::Padding || self.is_body(&header, bytes, payload);
-        is_whole.then_some(header)
+        (header.kind == Kind::Padding || self.is_body(&header, bytes, payload)).then_some(header)
     }
 
     /// As `buffered_frame`, for records of the user only.

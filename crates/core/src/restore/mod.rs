@@ -106,11 +106,11 @@ impl Restore {
     ///
     /// # Errors
     /// `Mismatch`: the sources are of two logs, or of two sequences of records. `Corrupt`: a
-    /// restore up to the error's [`lsn`](Error::lsn) is possible, unless the error's advice says that
-    /// an epoch's end is not known. `OutOfRange`: `to` is above the end, the error's [`lsn`](Error::lsn). `NotARecord`:
-    /// also within a batch. `Truncated`. `Locked`: call `Wal::backup_to` in the process that has
-    /// the log open. `InvalidArgument`: the archive's folder is a log's. `NotFound`, `Foreign`,
-    /// `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`.
+    /// restore up to the error's [`lsn`](Error::lsn) is possible, unless its advice says that
+    /// nothing tells where records ended. `OutOfRange`: `to` is above the end, which is the error's
+    /// `lsn`. `NotARecord`: also within a batch. `Truncated`. `Locked`: call `Wal::backup_to` in
+    /// the process that has the log open. `InvalidArgument`: the archive's folder is a log's.
+    /// `NotFound`, `Foreign`, `Unsupported`, `NoFiles`, `PermissionDenied`, `Io`.
     pub fn plan(
         from: RestoreFrom,
         to: Option<Lsn>,

@@ -330,22 +330,21 @@ impl Content {
         }
     }
 
-    fn note_unsynced(&mut self, range: Range<usize>) {
+    fn note_unsynced(&mut self, mut range: Range<usize>) {
         match self.unsynced.last_mut() {
             Some(last) if last.start <= range.start && range.start <= last.end => {
                 last.end = last.end.max(range.end);
             }
             _ => {
-                let mut joined = range;
                 self.unsynced.retain(|other| {
-                    let touches = other.start <= joined.end && joined.start <= other.end;
+                    let touches = other.start <= range.end && range.start <= other.end;
                     if touches {
-                        joined = joined.start.min(other.start)..joined.end.max(other.end);
+                        range = range.start.min(other.start)..range.end.max(other.end);
                     }
                     !touches
                 });
-                let at = self.unsynced.partition_point(|other| other.start < joined.start);
-                self.unsynced.insert(at, joined);
+                let at = self.unsynced.partition_point(|other| other.start < range.start);
+                self.unsynced.insert(at, range);
             }
         }
     }
