@@ -18,7 +18,6 @@
 
 mod check;
 pub mod progress;
-mod walk;
 mod write;
 
 use std::collections::BTreeMap;
@@ -27,18 +26,15 @@ use std::sync::Arc;
 use self::check::check;
 pub(crate) use self::check::{WholeFrames, whole_frames};
 use self::progress::{CopyProgress, CopyStep, OnProgress};
-use self::walk::Walk;
 pub use self::write::{check_apart, write_copy, write_copy_on};
-use crate::frame::Kind;
-use crate::reader::EpochSpan;
+use crate::frame::Header;
+use crate::reader::{EpochSpan, FrameCopy, FrameReader, FrameSource, PIECE_BYTES, Place};
 use crate::recovery::base_above;
 use crate::recovery::epoch_chain::{EpochChain, newest_epoch};
 use crate::recovery::listing::{Listing, first_stray, highest_end, valid};
+use crate::recovery::verify::{Found, whole_frame};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 use palisade_store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
-
-/// Bytes that one call hands to the store, if no frame is longer.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// What a copy of a log has, and what a repair gives up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -218,7 +214,7 @@ impl CopyPlan {
     }
 
     /// Passes the log bytes of one of [`segments`](CopyPlan::segments) to `write`, ascending,
-    /// each piece with its LSN. Bytes between the pieces are zeros. Checks every frame from the
+    /// each piece with its LSN. Bytes that it skips are zeros. Checks every frame from the
     /// head on, also if the plan has checked it before. Copies what lies below the head in its
     /// segment without a check: no reader of the log reads it. Returns the number of records.
     ///
@@ -237,35 +233,80 @@ impl CopyPlan {
         let from = segment.base.max(head);
         let to = segment.base.plus(self.state.segment_bytes).min(span.end);
         let total = self.report.end.bytes_since(head);
-        let mut walk = Walk::new(&self.store, self.state.segment_bytes);
-        walk.copy_raw(segment.base, from, write)?;
-        let mut piece = Vec::new();
-        let (mut at, mut written, mut records) = (from, from, 0);
+        let mut frames = Frames::new(self, span);
+        frames.copy_unchecked(segment.base, from, write)?;
+        let mut copy = FrameCopy::new(&mut frames, span.seed, &[], to);
+        let (mut at, mut piece) = (from, Vec::new());
         while at < to {
-            let Some((header, count)) = walk.frame(at, span)? else { return Err(self.gone(at)) };
-            records += count;
-            piece.extend_from_slice(walk.bytes(at, &header)?);
-            at = at.plus(header.frame_bytes);
-            // The body of a padding stays zero.
-            if header.kind == Kind::Padding || piece.len() >= PIECE_BYTES || at >= to {
-                write(written, &piece)?;
-                piece.clear();
-                written = at;
-                let done = at.bytes_since(head);
-                on_progress(CopyProgress { step: CopyStep::Copy, done, total });
-            }
-            piece.resize(at.bytes_since(written) as usize, 0);
+            piece.clear();
+            let next = copy.copy(at, to, &mut piece)?;
+            write(at, &piece)?;
+            at = next;
+            let done = at.bytes_since(head);
+            on_progress(CopyProgress { step: CopyStep::Copy, done, total });
         }
-        Ok(records)
+        Ok(frames.records)
+    }
+}
+
+/// The frames of an epoch that is copied.
+struct Frames<'a> {
+    plan: &'a CopyPlan,
+    span: &'a EpochSpan,
+    reader: FrameReader,
+    records: u64,
+}
+
+impl<'a> Frames<'a> {
+    fn new(plan: &'a CopyPlan, span: &'a EpochSpan) -> Frames<'a> {
+        let store = Arc::clone(&plan.store);
+        let reader = FrameReader::new(store, plan.state.segment_bytes, PIECE_BYTES);
+        Frames { plan, span, reader, records: 0 }
     }
 
-    fn gone(&self, at: Lsn) -> Error {
-        let error = if self.is_checked {
+    /// Copies `[from, to)` as far as it can be read.
+    fn copy_unchecked(
+        &mut self,
+        from: Lsn,
+        to: Lsn,
+        write: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            let len = to.bytes_since(at).min(PIECE_BYTES as u64) as usize;
+            match self.reader.raw(at, len) {
+                Ok(bytes) => write(at, bytes)?,
+                Err(error) if error.kind() == ErrorKind::Io => {}
+                Err(error) => return Err(error),
+            }
+            at = at.plus(len as u64);
+        }
+        Ok(())
+    }
+}
+
+impl FrameSource for Frames<'_> {
+    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Place)>> {
+        match whole_frame(&mut self.reader, at, self.span.seed, self.span.end)? {
+            Found::Frame(header, records) => {
+                self.records += records;
+                Ok(Some((header, Place::Segment)))
+            }
+            Found::TooLong | Found::Bad(_) => Ok(None),
+        }
+    }
+
+    fn reader_of(&mut self, _: Place) -> &mut FrameReader {
+        &mut self.reader
+    }
+
+    fn has_changed(&mut self, at: Lsn) -> Error {
+        let error = if self.plan.is_checked {
             Error::new(ErrorKind::Io, "a record that was checked a moment ago does not validate")
         } else {
             Error::new(ErrorKind::Corrupt, "no valid record where one must begin")
         };
-        error.at_path(self.store.place()).at_lsn(at)
+        error.at_path(self.plan.store.place()).at_lsn(at)
     }
 }
 

@@ -282,7 +282,7 @@ impl FrameReader {
             .unwrap_or_else(|| corrupt(self.store.as_ref(), self.segment_bytes, text, at))
     }
 
-    fn room(&self, at: Lsn) -> u64 {
+    pub(super) fn room(&self, at: Lsn) -> u64 {
         self.segment_bytes - at.as_u64() % self.segment_bytes
     }
 

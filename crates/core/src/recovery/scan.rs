@@ -10,7 +10,7 @@ use super::layout::{Layout, floor_of_segments, reader_of};
 use super::listing::corrupt;
 use crate::frame::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, Header};
-use crate::reader::{EpochSpan, FrameReader};
+use crate::reader::{EpochSpan, FrameReader, FrameSource, Place};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The result of a scan: where the newest epoch ends, and what the scan found on the way.
@@ -29,12 +29,6 @@ pub(crate) struct Scan {
     pub(crate) torn_reason: Option<String>,
     /// Ranges that become padding, ascending.
     pub(crate) holes: Vec<(Lsn, Lsn)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FrameSource {
-    Segment,
-    LogBuffer,
 }
 
 /// Scans the newest epoch of a log. Changes nothing.
@@ -131,29 +125,15 @@ impl Scanner {
     /// Advances `scan.end` over whole frames.
     fn walk(&mut self, scan: &mut Scan) -> Result<()> {
         self.end = scan.end;
-        while let Some((header, source)) = self.frame_at(scan.end)? {
+        while let Some((header, place)) = self.frame_at(scan.end)? {
             let seed = self.newest.seed;
-            let records = self.reader_of(source).records_in(scan.end, &header, seed)?;
+            let records = self.reader_of(place).records_in(scan.end, &header, seed)?;
             scan.records += records;
-            scan.records_from_buffer += if source == FrameSource::LogBuffer { records } else { 0 };
+            scan.records_from_buffer += if place == Place::LogBuffer { records } else { 0 };
             scan.end = scan.end.plus(header.frame_bytes);
             self.end = scan.end;
         }
         Ok(())
-    }
-
-    /// Returns the whole frame at `at`. Tries the segment first, then the old log buffer.
-    pub(crate) fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, FrameSource)>> {
-        if self.layout.holds(at)
-            && let Some(header) = self.reader.frame(at, self.newest.seed)?
-        {
-            return Ok(Some((header, FrameSource::Segment)));
-        }
-        let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
-            return Ok(None);
-        };
-        let header = leftover.whole_frame(at, self.newest.seed)?;
-        Ok(header.map(|header| (header, FrameSource::LogBuffer)))
     }
 
     /// Skips a hole, the range of a thread that died between reserving and publishing. The hole
@@ -212,14 +192,6 @@ impl Scanner {
         Ok(())
     }
 
-    /// Returns the reader of the frames of `source`.
-    pub(super) fn reader_of(&mut self, source: FrameSource) -> &mut FrameReader {
-        match (source, &mut self.leftover) {
-            (FrameSource::LogBuffer, Some(leftover)) => &mut leftover.reader,
-            _ => &mut self.reader,
-        }
-    }
-
     fn refuse(&self, at: Lsn, floor: Lsn) -> Error {
         let text = format!(
             "acknowledged data is damaged: no valid record here, though all below LSN {floor} \
@@ -227,6 +199,35 @@ impl Scanner {
         );
         let segment = at.segment(self.layout.state.segment_bytes);
         corrupt(text, &self.place).at_segment(segment).at_lsn(at)
+    }
+}
+
+impl FrameSource for Scanner {
+    /// Tries the segment first, then the old log buffer.
+    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Place)>> {
+        if self.layout.holds(at)
+            && let Some(header) = self.reader.frame(at, self.newest.seed)?
+        {
+            return Ok(Some((header, Place::Segment)));
+        }
+        let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
+            return Ok(None);
+        };
+        let header = leftover.whole_frame(at, self.newest.seed)?;
+        Ok(header.map(|header| (header, Place::LogBuffer)))
+    }
+
+    fn reader_of(&mut self, place: Place) -> &mut FrameReader {
+        match (place, &mut self.leftover) {
+            (Place::LogBuffer, Some(leftover)) => &mut leftover.reader,
+            _ => &mut self.reader,
+        }
+    }
+
+    fn has_changed(&mut self, at: Lsn) -> Error {
+        self.has_changed = true;
+        let text = "a record that was read a moment ago does not validate";
+        Error::new(ErrorKind::Io, text).at_path(&self.place).at_lsn(at)
     }
 }
 

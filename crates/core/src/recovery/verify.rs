@@ -127,25 +127,57 @@ fn check_one(
 ) -> Result<()> {
     let mut at = job.from;
     while at < job.to {
-        let header = match reader.frame(at, job.seed) {
-            // The medium cannot read the place. The other segments are checked all the same.
-            Err(error) if error.kind() == ErrorKind::Io => {
-                checked.unreadable.push((at, error));
-                None
+        let found = whole_frame(reader, at, job.seed, job.to)?;
+        checked.is_too_long = matches!(found, Found::TooLong);
+        match found {
+            Found::Frame(header, records) => {
+                checked.records += records;
+                at = at.plus(header.frame_bytes);
+                note(at);
             }
-            header => header?,
-        };
-        header.as_ref().map_or(Ok(()), |header| header.check_known(at))?;
-        let fits = |header: &Header| at.plus(header.frame_bytes) <= job.to;
-        checked.is_too_long = header.as_ref().is_some_and(|header| !fits(header));
-        let Some(header) = header.filter(fits) else {
-            checked.bad.push(BadPlace { lsn: at, segment: job.segment });
-            break;
-        };
-        checked.records += reader.records_in(at, &header, job.seed)?;
-        at = at.plus(header.frame_bytes);
-        note(at);
+            Found::TooLong | Found::Bad(_) => {
+                checked.bad.push(BadPlace { lsn: at, segment: job.segment });
+                if let Found::Bad(Some(error)) = found {
+                    checked.unreadable.push((at, error));
+                }
+                // The other segments are checked all the same.
+                break;
+            }
+        }
     }
     checked.bytes += at.bytes_since(job.from);
     Ok(())
+}
+
+/// What a walk finds at a place.
+pub(crate) enum Found {
+    /// A whole frame, and the number of its records.
+    Frame(Header, u64),
+    /// A whole frame that ends too high.
+    TooLong,
+    /// No whole frame; the error, if the medium cannot read the place.
+    Bad(Option<Error>),
+}
+
+/// Returns what is at `at`, where a frame must begin that ends within `to`.
+///
+/// # Errors
+/// `Unsupported`: a newer version wrote the frame.
+pub(crate) fn whole_frame(
+    reader: &mut FrameReader,
+    at: Lsn,
+    seed: EpochSeed,
+    to: Lsn,
+) -> Result<Found> {
+    let header = match reader.frame(at, seed) {
+        Ok(Some(header)) => header,
+        Ok(None) => return Ok(Found::Bad(None)),
+        Err(error) if error.kind() == ErrorKind::Io => return Ok(Found::Bad(Some(error))),
+        Err(error) => return Err(error),
+    };
+    header.check_known(at)?;
+    if at.plus(header.frame_bytes) > to {
+        return Ok(Found::TooLong);
+    }
+    Ok(Found::Frame(header, reader.records_in(at, &header, seed)?))
 }

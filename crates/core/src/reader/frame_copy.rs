@@ -1,0 +1,158 @@
+//! Copies frames, and checks them in the bytes that it copies.
+//!
+//! The caller has read these bytes before, but the system may drop pages that it could not write
+//! back between any two reads. So the copy checks each frame again. It sums up the payload piece by
+//! piece, and needs no more memory than a read buffer and a piece.
+
+use palisade_store::checksum::crc32c_append;
+
+use super::frame_reader::FrameReader;
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN, padding};
+use crate::{Error, Lsn, Result};
+
+/// The most bytes that one call of [`FrameCopy::copy`] copies.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// The frames of one epoch, as a copy finds them.
+pub(crate) trait FrameSource {
+    /// Returns the whole frame at `at`, and where it is.
+    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Place)>>;
+
+    /// Returns the reader of the frames at `place`.
+    fn reader_of(&mut self, place: Place) -> &mut FrameReader;
+
+    /// Returns the error for a frame that is not what the caller has read before.
+    fn has_changed(&mut self, at: Lsn) -> Error;
+}
+
+/// Where a frame was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Segment,
+    LogBuffer,
+}
+
+/// A copy of the frames below `end`.
+pub(crate) struct FrameCopy<'a, S> {
+    source: &'a mut S,
+    seed: EpochSeed,
+    /// Ranges that become padding, ascending.
+    holes: &'a [(Lsn, Lsn)],
+    end: Lsn,
+    /// The frame that the copy is in.
+    frame: Option<CopiedFrame>,
+}
+
+/// A frame whose header was copied.
+struct CopiedFrame {
+    place: Place,
+    at: Lsn,
+    /// Exclusive end of the bytes that a checksum covers. Zeros follow up to `to`.
+    payload_to: Lsn,
+    to: Lsn,
+    /// The checksum of the payload that was copied so far, and the one in the header.
+    checksum: u32,
+    expected: u32,
+}
+
+impl<'a, S: FrameSource> FrameCopy<'a, S> {
+    pub(crate) fn new(
+        source: &'a mut S,
+        seed: EpochSeed,
+        holes: &'a [(Lsn, Lsn)],
+        end: Lsn,
+    ) -> FrameCopy<'a, S> {
+        FrameCopy { source, seed, holes, end, frame: None }
+    }
+
+    /// Appends the bytes of `[from, until)` to `out`, and holes as padding. Stops at `until`, at
+    /// the end of the copy or after [`PIECE_BYTES`], whichever comes first. Returns where it ended.
+    /// `until` must be the end of a segment or above the end of the copy.
+    ///
+    /// # Errors
+    /// [`FrameSource::has_changed`]: a frame that was copied, now or by the calls before, is not
+    /// what the caller has read before.
+    pub(crate) fn copy(&mut self, from: Lsn, until: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
+        let (mut at, until) = (from, until.min(self.end));
+        while at < until && out.len() < PIECE_BYTES {
+            at = match self.frame.take() {
+                Some(frame) => self.go_on(frame, at, out)?,
+                None => self.begin(at, until, out)?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Copies the frame at `at`, or the header of one that the read buffer does not hold, or begins
+    /// the padding of a hole there.
+    fn begin(&mut self, at: Lsn, until: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
+        // A hole may have begun below, in the segment before.
+        let below = self.holes.partition_point(|(hole, _)| *hole <= at);
+        let hole = below.checked_sub(1).map(|index| self.holes[index]);
+        if let Some((_, to)) = hole.filter(|(_, to)| at < *to) {
+            return Ok(self.begin_padding(at, until.min(to), out));
+        }
+        let Some((header, place)) = self.source.frame_at(at)? else {
+            return Err(self.source.has_changed(at));
+        };
+        let reader = self.source.reader_of(place);
+        let payload_bytes = if header.kind == Kind::Padding { 0 } else { header.payload_bytes };
+        let next = at.plus(header.frame_bytes);
+        // What the buffer still holds are the bytes that were checked.
+        if header.kind != Kind::Padding
+            && let Some(bytes) = reader.buffered(at, HEADER_BYTES + payload_bytes as usize)
+        {
+            let padded = out.len() + header.frame_bytes as usize;
+            out.extend_from_slice(bytes);
+            out.resize(padded, 0);
+            return Ok(next);
+        }
+        // A long frame was checked piece by piece, so the buffer has lost its header.
+        if reader.header(at, self.seed)? != Some(header) {
+            return Err(self.source.has_changed(at));
+        }
+        let header_bytes = header.frame_bytes.min(HEADER_BYTES as u64);
+        out.extend_from_slice(reader.raw(at, header_bytes as usize)?);
+        let from = at.plus(header_bytes);
+        let payload_to = from.plus(u64::from(payload_bytes));
+        let expected = if header.kind == Kind::Padding { 0 } else { header.payload_checksum };
+        self.frame = Some(CopiedFrame { place, at, payload_to, to: next, checksum: 0, expected });
+        Ok(from)
+    }
+
+    /// Begins the padding of the part of a hole that ends at `to`, or with the segment.
+    fn begin_padding(&mut self, at: Lsn, to: Lsn, out: &mut Vec<u8>) -> Lsn {
+        let place = Place::Segment;
+        let room = self.source.reader_of(place).room(at);
+        let to = to.min(at.plus(room));
+        let (head, used) = padding(self.seed, at, to.bytes_since(at), LAG_UNKNOWN);
+        out.extend_from_slice(&head[..used]);
+        let payload_to = at.plus(used as u64);
+        self.frame = Some(CopiedFrame { place, at, payload_to, to, checksum: 0, expected: 0 });
+        payload_to
+    }
+
+    /// Copies a piece of the rest of `frame`, which is copied up to `at`.
+    fn go_on(&mut self, mut frame: CopiedFrame, at: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
+        let room = (PIECE_BYTES - out.len()) as u64;
+        let next = if at < frame.payload_to {
+            let len = frame.payload_to.bytes_since(at).min(room) as usize;
+            let bytes = self.source.reader_of(frame.place).piece(at, len)?;
+            if bytes.is_empty() {
+                return Err(self.source.has_changed(frame.at));
+            }
+            frame.checksum = crc32c_append(frame.checksum, bytes);
+            out.extend_from_slice(bytes);
+            at.plus(bytes.len() as u64)
+        } else {
+            let len = frame.to.bytes_since(at).min(room);
+            out.resize(out.len() + len as usize, 0);
+            at.plus(len)
+        };
+        if next >= frame.payload_to && frame.checksum != frame.expected {
+            return Err(self.source.has_changed(frame.at));
+        }
+        self.frame = (next < frame.to).then_some(frame);
+        Ok(next)
+    }
+}
