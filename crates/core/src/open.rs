@@ -166,8 +166,8 @@ impl Options {
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
-/// # let folder = std::env::temp_dir().join(format!("palisade-recovery-{}", std::process::id()));
-/// # let _ = std::fs::remove_dir_all(&folder);
+/// # let temp = tempfile::tempdir().unwrap();
+/// # let folder = temp.path().join("log");
 /// use palisade::{Options, ReplayFrom, Wal};
 ///
 /// Wal::open(&folder)?.commit(b"balance 7")?;
@@ -184,9 +184,6 @@ impl Options {
 /// }
 /// let wal = recovery.start();
 /// assert_eq!(balances, [b"balance 7"]);
-/// # wal.close()?;
-/// # drop(records);
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]

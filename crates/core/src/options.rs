@@ -53,8 +53,8 @@ pub enum Verify {
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
-/// # let folder = std::env::temp_dir().join(format!("palisade-options-{}", std::process::id()));
-/// # let _ = std::fs::remove_dir_all(&folder);
+/// # let temp = tempfile::tempdir().unwrap();
+/// # let folder = temp.path().join("log");
 /// use palisade::{OpenMode, Options, SyncPolicy};
 /// use std::time::Duration;
 ///
@@ -64,8 +64,6 @@ pub enum Verify {
 ///     .sync_policy(SyncPolicy::Interval(Duration::from_millis(5)))
 ///     .open_mode(OpenMode::CreateNew)
 ///     .open(&folder)?;
-/// # wal.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -189,9 +187,8 @@ impl Options {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let name = format!("palisade-release-{}", std::process::id());
-    /// # let folder = std::env::temp_dir().join(name);
-    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// # let temp = tempfile::tempdir().unwrap();
+    /// # let folder = temp.path().join("log");
     /// use palisade::{Error, OnRelease, Options, ReleasedSegment, Result};
     /// use std::collections::BTreeMap;
     /// use std::io::Read;
@@ -226,8 +223,6 @@ impl Options {
     /// wal.truncate_before(third)?;
     /// let key = format!("{}/segment-{:020}", wal.uuid(), 0);
     /// assert!(bucket.0.lock().unwrap().contains_key(&key));
-    /// # wal.close()?;
-    /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok(()) }
     /// ```
     pub fn on_release(mut self, callback: impl OnRelease + 'static) -> Options {

@@ -69,7 +69,7 @@ impl Repair {
         from: Lsn,
         on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Repair> {
-        Repair::plan_on(Arc::new(OsDisk), log.as_ref(), from, on_progress)
+        Repair::plan_on(Arc::new(OsDisk), log, from, on_progress)
     }
 
     /// Plans as [`plan`](Repair::plan) does, on another disk.
@@ -78,14 +78,14 @@ impl Repair {
     /// As [`plan`](Repair::plan).
     pub fn plan_on(
         disk: Arc<dyn Disk>,
-        log: &Path,
+        log: impl AsRef<Path>,
         from: Lsn,
         on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<Repair> {
         let disk = guarded(disk);
         let random =
             disk.host().random().map_err(|error| Error::io("draw the epoch's salt", error));
-        let source = Arc::new(FileReader::open_on(disk, log)?);
+        let source = Arc::new(FileReader::open_on(disk, log.as_ref())?);
         let lock = source.lock_out_writers()?;
         source.meta()?;
         let noted = source.noted_in_the_buffer()?;
@@ -131,10 +131,10 @@ impl Repair {
     pub fn write_on(
         self,
         disk: Arc<dyn Disk>,
-        into: &Path,
+        into: impl AsRef<Path>,
         on_progress: &mut dyn FnMut(CopyProgress),
     ) -> Result<CopyReport> {
-        copy::write_copy_on(disk, &self.copy, into, &|| self.look_again(), on_progress)
+        copy::write_copy_on(disk, &self.copy, into.as_ref(), &|| self.look_again(), on_progress)
     }
 
     fn look_again(&self) -> Result<()> {

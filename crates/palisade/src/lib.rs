@@ -4,8 +4,8 @@
 //!
 //! ```
 //! # fn main() -> palisade::Result<()> {
-//! # let folder = std::env::temp_dir().join(format!("palisade-doc-{}", std::process::id()));
-//! # let _ = std::fs::remove_dir_all(&folder);
+//! # let temp = tempfile::tempdir().unwrap();
+//! # let folder = temp.path().join("log");
 //! use palisade::Wal;
 //!
 //! let wal = Wal::open(&folder)?;
@@ -20,7 +20,6 @@
 //!     println!("{} {:?}", record.lsn(), record.data());
 //! }
 //! wal.close()?;
-//! # std::fs::remove_dir_all(&folder).unwrap();
 //! # Ok(()) }
 //! ```
 //!

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{CodecId, Error, ErrorKind, Lsn, Result};
 
-/// The identity of a log: 128 random bits. Store the bytes, because the text cannot be parsed back.
+/// The identity of a log: 128 random bits. Store the bytes: no call parses the text.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -44,14 +44,14 @@ pub struct State {
     pub epoch_salt: u64,
     /// Everything below was truncated.
     pub head: Lsn,
-    /// The greatest LSN of a `checkpoint`.
+    /// The greatest LSN of a `checkpoint`; a truncation of the suffix lowers it.
     pub checkpoint: Lsn,
     /// If `clean`, the log's end. Otherwise all below was durable at the last close or drop.
     pub clean_end: Lsn,
     /// Whether the log was closed, and not opened for writing since.
     pub clean: bool,
-    /// If `clean`, the epochs with records at or above the head, ascending, and the running one
-    /// last, up to `clean_end`. If it is empty, an open reads the headers of all segments.
+    /// If `clean`, the epochs that reach the head or end above it, ascending. The last one is the
+    /// running one, which ends at `clean_end`. If empty, an open reads all segments' headers.
     #[doc(hidden)]
     pub epochs: Vec<EpochExtent>,
     /// The records' codec.
@@ -64,7 +64,7 @@ pub struct State {
 }
 
 /// An epoch's base and the end of the epoch before; no record lies between. An open forgets an
-/// epoch without records, but a reader may still begin at its base while that end stays.
+/// epoch without records, but a reader may begin at its base until a truncation lowers that end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochBase {
     /// Exclusive end of the epoch before.
@@ -73,8 +73,8 @@ pub struct EpochBase {
     pub base: Lsn,
 }
 
-/// The most bases of a state. Those of the running epoch and the head are among them, so a base is
-/// remembered over 14 later epochs without records.
+/// The greatest number of bases of a state. Those of the running epoch and the head are among them,
+/// so a base is remembered over 14 later epochs without records.
 pub const MAX_BASES: usize = 16;
 
 impl State {
@@ -114,10 +114,10 @@ impl State {
     }
 }
 
-/// The most cursors of a log.
+/// The greatest number of cursors of a log.
 pub const MAX_CURSORS: usize = 64;
 
-/// The most bytes in a cursor's name.
+/// The greatest length of a cursor's name in bytes.
 pub const MAX_CURSOR_NAME_BYTES: usize = 32;
 
 /// A saved cursor.
@@ -125,8 +125,8 @@ pub const MAX_CURSOR_NAME_BYTES: usize = 32;
 pub struct SavedCursor {
     /// 1 to 32 bytes without zeros.
     pub name: String,
-    /// The records below were processed. It was durable, and never the base of an epoch after
-    /// another one, but that one's end.
+    /// The records below were processed, and durable. Between two epochs above the head it is the
+    /// end of the one, not the base of the other.
     pub position: Lsn,
     /// The greatest lag with which the cursor keeps the log from `position` on. With 0 it keeps
     /// nothing.
@@ -164,9 +164,9 @@ pub struct EpochExtent {
 /// The files of a log's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilesTaken {
-    /// Segments, also prepared ones.
+    /// Segments, also those that were made ahead.
     pub segments: u64,
-    /// Files that can become segments.
+    /// Spares.
     pub spares: u64,
     /// Bytes of a file at full length.
     pub file_bytes: u64,
@@ -270,7 +270,7 @@ pub struct Epoch {
     pub predecessor: Predecessor,
 }
 
-/// Appends log bytes to the vector, from the first LSN up to the second, a segment end or the log's
-/// end at most, and returns where they end. A segment's bytes count only after all were returned:
-/// an error can concern those of an earlier call.
+/// Appends log bytes from the first LSN on to the vector, and returns where they end: at most at
+/// the second LSN, which is a segment end or the log's end. Bytes of a segment can be used after
+/// the call for its last ones: an error can concern those of an earlier call.
 pub type TailSource<'a> = dyn FnMut(Lsn, Lsn, &mut Vec<u8>) -> Result<Lsn> + 'a;

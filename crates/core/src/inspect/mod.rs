@@ -37,8 +37,8 @@ const RESTARTS: usize = 1000;
 ///
 /// ```
 /// # fn main() -> palisade::Result<()> {
-/// # let folder = std::env::temp_dir().join(format!("palisade-inspect-{}", std::process::id()));
-/// # let _ = std::fs::remove_dir_all(&folder);
+/// # let temp = tempfile::tempdir().unwrap();
+/// # let folder = temp.path().join("log");
 /// use palisade::{Wal, inspect::{Inspector, Outcome}};
 ///
 /// let wal = Wal::open(&folder)?;
@@ -46,7 +46,6 @@ const RESTARTS: usize = 1000;
 /// wal.close()?;
 /// let verdict = Inspector::open(&folder)?.verify()?;
 /// assert_eq!((verdict.outcome, verdict.records), (Outcome::Clean, 1));
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -183,9 +182,8 @@ impl Inspector {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let id = std::process::id();
-    /// # let folder = std::env::temp_dir().join(format!("palisade-salvage-{id}"));
-    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// # let temp = tempfile::tempdir().unwrap();
+    /// # let folder = temp.path().join("log");
     /// use palisade::{Wal, inspect::{Inspector, Salvaged}};
     ///
     /// let wal = Wal::open(&folder)?;
@@ -199,7 +197,6 @@ impl Inspector {
     ///         _ => {}
     ///     }
     /// }
-    /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok(()) }
     /// ```
     ///

@@ -44,10 +44,8 @@ impl Wal {
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {
-    /// # let folder = std::env::temp_dir().join(format!("palisade-backup-{}", std::process::id()));
-    /// # let _ = std::fs::remove_dir_all(&folder);
-    /// # std::fs::create_dir(&folder).unwrap();
-    /// # let (log, backup) = (folder.join("log"), folder.join("backup"));
+    /// # let temp = tempfile::tempdir().unwrap();
+    /// # let (log, backup) = (temp.path().join("log"), temp.path().join("backup"));
     /// use palisade::Wal;
     ///
     /// let wal = Wal::open(&log)?;
@@ -58,9 +56,6 @@ impl Wal {
     ///
     /// let restored = Wal::open(&backup)?;
     /// assert_eq!(restored.get(lsn)?.data(), b"record");
-    /// # restored.close()?;
-    /// # wal.close()?;
-    /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok(()) }
     /// ```
     ///

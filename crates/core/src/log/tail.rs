@@ -1,7 +1,7 @@
 //! Tails: readers that follow the log and return records as they become durable.
 //!
 //! A thread that waits sleeps in the observers' group. For a task, the flusher watches *durable*
-//! and wakes it (`commit::flusher`). Neither leads.
+//! and wakes it (`commit::flusher`). Neither of them leads a round.
 //!
 //! # Ordering pairs
 //! A cancellation is set before the observers' word changes, and a tail reads the word before it
@@ -103,11 +103,11 @@ impl Wal {
 pub struct Tail {
     wal: Wal,
     records: Records,
-    // Where it was to begin; the end of an epoch rather than the base of the next.
+    // Where it was to begin: above the head the end of an epoch, not the base of the next.
     began: Lsn,
     // The end of the last record that the tail returned, or `began`. The position may be above it,
     // after padding and marks, whose truncation does not matter. `None` if the tail was to begin at
-    // the head and has returned nothing: nothing that it skipped can go.
+    // the head and has returned nothing: no truncation can concern it.
     given_to: Option<Lsn>,
     cancelled: Arc<OnceLock<()>>,
     // The registration of a task that has polled.
@@ -174,10 +174,10 @@ impl Tail {
         Ok(record)
     }
 
-    /// Polls for the next record, on any runtime or none. `None` if the tail was cancelled, or
-    /// after an error that [`Records::next`] returns, too. The flusher thread wakes the task when a
-    /// record is durable. A waiting task counts towards `Options::max_waiters`; to stop, drop the
-    /// tail. With the feature `stream` a tail is also a `futures_core::Stream` of owned records.
+    /// Polls for the next record, on any runtime or none. Returns `None` if the tail was cancelled,
+    /// and after an error of [`Records::next`]. The flusher thread wakes the task when a record is
+    /// durable. A waiting task counts towards `Options::max_waiters`; to stop, drop the tail. With
+    /// the feature `stream` a tail is also a `futures_core::Stream` of owned records.
     ///
     /// # Errors
     /// As [`next`](Tail::next). `TooManyWaiters`. `Io`: also if the flusher thread did not start.
@@ -224,12 +224,12 @@ impl Tail {
             let end = self.wal.durable_lsn();
             let at = self.leave_truncated()?;
             let epochs = &self.wal.handle.epochs;
-            // A truncation has ended the iterator.
+            // There are records, or a truncation has ended the iterator.
             if end > at || self.records.is_finished() {
                 self.records.extend_to(epochs.spans_until(end));
             } else if epochs.running_base() == base {
-                // `end` and `at` are of one epoch. Else `end` may be below the records that have
-                // replaced others.
+                // If the base had changed, `end` might be of the epoch before, and below records
+                // that are durable already.
                 return Ok(TailStep::NothingAbove(at));
             }
         }

@@ -46,8 +46,8 @@ impl<'w> Ticket<'w> {
         self.lsn
     }
 
-    /// Returns the end of the record or batch, which is durable once `Wal::durable_lsn` is at or
-    /// above.
+    /// Returns the end of the record or batch. It is durable once `Wal::durable_lsn` is at or above
+    /// that.
     #[must_use]
     pub fn end_lsn(&self) -> Lsn {
         self.end
@@ -63,10 +63,10 @@ impl<'w> Ticket<'w> {
     /// sync, which serves all waiting threads.
     ///
     /// # Errors
-    /// Each has the record's [`appended_lsn`](Error::appended_lsn).
-    /// `NoSpace`, `NoFiles`: the record is still in the log; free space or files and wait again.
-    /// `Truncated`: a truncation of the suffix has removed the record, or the last ones of several.
-    /// `Poisoned`, `Closed`, `Forked`.
+    /// Each has the record's [`appended_lsn`](Error::appended_lsn), except that of a
+    /// [`barrier`](crate::Wal::barrier). `NoSpace`, `NoFiles`: the record is still in the log; free
+    /// space or files and wait again. `Truncated`: a truncation of the suffix has removed the
+    /// record, or the last of several. `Poisoned`, `Closed`, `Forked`.
     pub fn wait(&self) -> Result<Lsn> {
         let waited = self.wal().commit_state().wait(self.end, None);
         waited.and_then(|_| self.check_not_truncated()).map_err(|error| self.amend(error))?;
@@ -93,7 +93,7 @@ impl<'w> Ticket<'w> {
         Ticket { wal: WalRef::Owned(self.wal().clone()), lsn: self.lsn, end: self.end, key }
     }
 
-    /// A truncation may have removed only the last ones of several records.
+    /// A truncation may have removed only the last of several records.
     fn check_not_truncated(&self) -> Result<()> {
         if self.is_barrier() {
             return self.wal().commit_state().check_process();
@@ -101,7 +101,7 @@ impl<'w> Ticket<'w> {
         self.wal().check_not_truncated(self.lsn)?;
         let last_bytes = Lsn::new(self.end.as_u64() - ALIGN_BYTES);
         self.wal().check_not_truncated(last_bytes).map_err(|_| {
-            let text = "a truncation removed the last ones of the records that were appended";
+            let text = "a truncation removed the last of the records that were appended";
             Error::new(ErrorKind::Truncated, text).at_lsn(self.lsn)
         })
     }
@@ -122,10 +122,10 @@ impl<'w> Ticket<'w> {
     }
 }
 
-/// Completes when the record survives power loss, or with an error that has its
-/// [`appended_lsn`](Error::appended_lsn): also `TooManyWaiters` if `Options::max_waiters` is
-/// exceeded, and `Io` if the flusher thread cannot start. Polling never blocks on the device. The
-/// flusher thread calls one `wake` after the other, so a slow one delays other futures.
+/// Completes when the record survives power loss, or with an error of [`wait`](Ticket::wait);
+/// `TooManyWaiters` if `Options::max_waiters` is exceeded; `Io` if the flusher thread cannot start.
+/// Polling never blocks on the device. The flusher thread calls one `wake` after the other, so a
+/// slow one delays other futures.
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 

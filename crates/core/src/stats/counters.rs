@@ -17,12 +17,12 @@
 //!
 //! # Ordering pairs
 //! - P11: every store to a cell or watermark in a change (Release) with its load in a snapshot
-//!   (Acquire). A snapshot that sees a store of a change sees the odd version at its step 3. The
-//!   second addition (Release) with step 1 (Acquire): a snapshot that begins with a version sees
-//!   all stores of the changes before it.
+//!   (Acquire). A snapshot that sees a store of a change sees its odd version, or a later one, at
+//!   step 3. The second addition (Release) with step 1 (Acquire): a snapshot that begins with a
+//!   version sees all stores of the changes before it.
 //!
 //! # Why not
-//! A leader, and a forked child for ever, would wait for a lock.
+//! A lock: a leader would wait for snapshots, and a forked child could wait for ever.
 //!
 //! # Checked by
 //! `stats::counters::tests`, and `crates/palisade/tests/log/api/snapshots.rs`. The cells are
@@ -38,7 +38,7 @@ use crate::Lsn;
 /// commit in memory.
 pub(crate) const WAITS_PER_SAMPLE: u64 = 16;
 
-/// An append that finds room touches none of these.
+/// An append that finds room, writes nothing and does not wait touches none of these.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) writes: CachePadded<Writes>,
@@ -51,7 +51,7 @@ pub(crate) struct Counters {
     opened: Instant,
 }
 
-/// What the holder of the write lock counts, on two cache lines.
+/// What the holder of the write lock counts. A change touches two cache lines.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Writes {
@@ -60,7 +60,7 @@ pub(crate) struct Writes {
     pub(super) bytes: LiveHistogram,
 }
 
-/// What the leader counts, on four cache lines.
+/// What the leader counts. A change touches four cache lines.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Rounds {
@@ -149,7 +149,7 @@ impl Rounds {
         self.duration_ns.record_alone(ns);
         self.appends.record_alone(appends.saturating_sub(self.appends.sum()));
         let before = self.smoothed_ns();
-        // One eighth of the newest: follows a change within ten syncs and ignores one outlier.
+        // The newest counts one eighth: ten syncs follow three quarters of a change.
         let smoothed = if before == 0 { ns } else { before - before / 8 + ns / 8 };
         // Release: as all stores of a change [P11].
         self.smoothed_ns.store(smoothed, Ordering::Release);
@@ -167,7 +167,7 @@ pub(crate) struct RunningSync<'a>(&'a StatCell);
 
 impl Drop for RunningSync<'_> {
     fn drop(&mut self) {
-        // Release: as all stores of a change, in which a sync that succeeds ends [P11].
+        // Release, as all stores of a change: a successful sync ends within one [P11].
         self.0.store(0, Ordering::Release);
     }
 }
@@ -185,8 +185,8 @@ impl Counters {
         }
     }
 
-    /// Calls `read` until no group changes meanwhile, in a forked child once: nobody may end a
-    /// change there.
+    /// Calls `read` until no group changes meanwhile; in a forked child once, because a change that
+    /// ran at the fork never ends there.
     pub(super) fn read_unchanged<R>(&self, is_own: bool, read: impl Fn() -> R) -> R {
         let (writes, rounds) = (&self.writes.version, &self.rounds.version);
         writes.unchanged(is_own, || rounds.unchanged(is_own, &read))
@@ -207,7 +207,7 @@ impl Counters {
         }
     }
 
-    /// Returns how old a record that is not durable in `stats` is at least; 0 if there is none.
+    /// Returns the least age of the oldest record that is not durable in `stats`, or 0.
     pub(super) fn not_durable_ns(&self, stats: &Stats) -> u64 {
         if stats.durable >= stats.reserved {
             return 0;
@@ -229,8 +229,8 @@ impl Counters {
         }
     }
 
-    /// Returns the time now if the wait number `arrival` is measured. Those are spread evenly over
-    /// each regular part of the waits.
+    /// Returns the time now if the wait number `arrival` is measured. Those that are measured are
+    /// spread evenly over all waits, and over every n-th one.
     #[inline]
     pub(crate) fn begin_wait(&self, arrival: u64) -> Option<Instant> {
         // Multiples of the golden ratio.

@@ -1,7 +1,8 @@
 //! The move of the log's end into new files.
 //!
 //! A copy is synced before it takes the segment's name, so the name always stands for a whole file.
-//! Writing the bytes again in place could tear what is durable (M1), or never reach the medium.
+//! An overwrite in place could tear bytes that are durable already, which M1 does not protect, or
+//! never reach the medium.
 
 use super::spares::take_number;
 use super::{Maker, Segments};
@@ -84,8 +85,8 @@ impl Segments {
         file.sync_data().map_err(unwritten)
     }
 
-    /// Copies the header and the durable bytes below the part. Writes a new header if only the log
-    /// buffer has the bytes; the part then begins with the segment.
+    /// Copies the header and the durable bytes below the part. Writes a new header if there is no
+    /// file, because only the log buffer has the segment.
     fn copy_old(&self, file: &dyn DiskFile, name: &str, epoch: &Epoch, part: Part) -> Result<()> {
         let unwritten = |error| self.folder.error("write the copy of a segment", name, error);
         let base = self.start_of(part.number);
