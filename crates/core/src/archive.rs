@@ -49,14 +49,11 @@ const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an arch
 /// [`released`](OnRelease::released).
 ///
 /// ```
-/// # let temp = tempfile::tempdir().unwrap();
-/// # let (kept, log) = (temp.path().join("archive"), temp.path().join("log"));
-/// use std::sync::Arc;
-///
+/// # let [kept, log] = [(); 2].map(|()| tempfile::tempdir().unwrap());
 /// use palisade::{Archive, ArchiveReader, Options};
 ///
-/// let archive = Arc::new(Archive::open(&kept)?);
-/// let wal = Options::new().segment_bytes(64 << 10).on_release(archive).open(&log)?;
+/// let options = Options::new().segment_bytes(64 << 10).on_release(Archive::open(&kept)?);
+/// let wal = options.open(&log)?;
 /// let first = wal.append(&[1; 30_000])?.lsn();
 /// wal.append(&[2; 30_000])?;
 /// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment

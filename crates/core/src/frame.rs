@@ -1,22 +1,4 @@
-//! Frames: the layout of a record in the log.
-//!
-//! ```text
-//! offset  bytes  field
-//!      0      4  header checksum: CRC-32C of (epoch seed, LSN, bytes 8..24, 4..8, 4 zeros)
-//!      4      1  kind: 1 data, 2 batch, 3 padding, 4 mark, 5 short padding
-//!      5      1  flags: bit 0 member of a batch, bit 1 encoded by the log's codec, bit 7 readers
-//!                may ignore an unknown kind
-//!      6      2  user tag; in a short padding: its bytes, 8 or 16
-//!      8      4  length of the payload in bytes
-//!     12      4  payload checksum: CRC-32C of the payload; 0 in a padding
-//!     16      8  durable_lag: LSN minus the durable watermark at reservation; all ones: unknown
-//!     24      n  payload, then zeros up to the next multiple of 8
-//! ```
-//!
-//! All numbers are little-endian. A frame lies in one segment. The epoch seed is the CRC-32C of
-//! (UUID, epoch, salt). Eight zero bytes are never a valid header. A *short padding*, where a
-//! header has no room, is the first 8 bytes of one: its checksum covers bytes 4..8. A batch is one
-//! frame whose payload is a run of whole frames with the member flag.
+//! Frames: the layout of a record in the log. `docs/format.md`, "Frames", has the bytes.
 
 use palisade_store::checksum::{crc32c_append, crc32c_append_words};
 
@@ -43,7 +25,6 @@ const FLAG_MAY_IGNORE: u8 = 0x80;
 /// `lsn.plus(framed_bytes(payload_bytes))`.
 ///
 /// ```
-/// # use palisade_core as palisade;
 /// assert_eq!(palisade::framed_bytes(0), 24);
 /// assert_eq!(palisade::framed_bytes(256), 280);
 /// ```

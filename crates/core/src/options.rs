@@ -52,19 +52,16 @@ pub enum Verify {
 /// Settings of a log and its folder. [`open`](Options::open) checks the values.
 ///
 /// ```
-/// # fn main() -> palisade::Result<()> {
-/// # let temp = tempfile::tempdir().unwrap();
-/// # let folder = temp.path().join("log");
+/// # let folder = tempfile::tempdir().unwrap();
 /// use palisade::{OpenMode, Options, SyncPolicy};
 /// use std::time::Duration;
 ///
 /// let wal = Options::new()
 ///     .segment_bytes(16 << 20)
-///     .buffer_bytes(4 << 20)
 ///     .sync_policy(SyncPolicy::Interval(Duration::from_millis(5)))
 ///     .open_mode(OpenMode::CreateNew)
 ///     .open(&folder)?;
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until they open a log"]
@@ -135,8 +132,7 @@ impl Options {
         self
     }
 
-    /// Sets the memory of the log buffer. Default [`BufferKind::Auto`]: a shared log buffer if
-    /// possible.
+    /// Sets the memory of the log buffer. Default [`BufferKind::Auto`].
     pub fn buffer(mut self, kind: BufferKind) -> Options {
         self.files.buffer = kind;
         self
@@ -186,13 +182,8 @@ impl Options {
     /// copies. Default: none.
     ///
     /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// # let temp = tempfile::tempdir().unwrap();
-    /// # let folder = temp.path().join("log");
     /// use palisade::{Error, OnRelease, Options, ReleasedSegment, Result};
-    /// use std::collections::BTreeMap;
-    /// use std::io::Read;
-    /// use std::sync::{Arc, Mutex};
+    /// use std::{collections::BTreeMap, io::Read, sync::Mutex};
     ///
     /// /// Stands for a bucket of an object store.
     /// #[derive(Debug, Default)]
@@ -212,18 +203,7 @@ impl Options {
     ///     }
     /// }
     ///
-    /// let bucket = Arc::new(Bucket::default());
-    /// let wal = Options::new()
-    ///     .segment_bytes(64 << 10)
-    ///     .on_release(Arc::clone(&bucket))
-    ///     .open(&folder)?;
-    /// wal.append(&[1; 30_000])?;
-    /// wal.append(&[2; 30_000])?;
-    /// let third = wal.append(&[3; 30_000])?.lsn(); // in the second segment
-    /// wal.truncate_before(third)?;
-    /// let key = format!("{}/segment-{:020}", wal.uuid(), 0);
-    /// assert!(bucket.0.lock().unwrap().contains_key(&key));
-    /// # Ok(()) }
+    /// let options = Options::new().on_release(Bucket::default());
     /// ```
     pub fn on_release(mut self, callback: impl OnRelease + 'static) -> Options {
         self.files.on_release = Some(Arc::new(callback));
@@ -297,20 +277,6 @@ impl Options {
     /// bytes. Verification, recovery and copies need no codec; the readers of
     /// [`inspect`](crate::inspect) return stored bytes
     /// ([`Record::is_encoded`](crate::Record::is_encoded)).
-    ///
-    /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// use palisade::{ErrorKind, Lz4, MemStore, Options, Wal};
-    ///
-    /// let store = MemStore::new(1 << 20);
-    /// let wal = Wal::with_store(store.clone(), Options::new().codec(Lz4::new()))?;
-    /// wal.commit(&[7; 1000])?;
-    /// drop(wal);
-    /// let refused = Wal::with_store(store, Options::new()).unwrap_err();
-    /// assert_eq!(refused.kind(), ErrorKind::Mismatch);
-    /// assert!(refused.to_string().contains("`lz4`"));
-    /// # Ok(()) }
-    /// ```
     pub fn codec(mut self, codec: impl Codec) -> Options {
         // A name that is not valid is refused by the log's options.
         self.files.codec = CodecId::of(&codec).ok();

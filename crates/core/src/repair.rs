@@ -1,4 +1,4 @@
-//! The repair of a log in a folder: copies what is below the damage, as [`copy`](crate::copy) says.
+//! Repairs a log by a [`copy`](crate::copy).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,9 +28,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// - Or append what `palisade dump` or `palisade salvage` prints to a new log.
 ///
 /// ```
-/// # fn main() -> palisade::Result<()> {
-/// # let temp = tempfile::tempdir().unwrap();
-/// # let (log, into) = (temp.path().join("log"), temp.path().join("repaired"));
+/// # let [log, into] = [(); 2].map(|()| tempfile::tempdir().unwrap());
 /// use palisade::{Repair, Wal};
 ///
 /// let wal = Wal::open(&log)?;
@@ -44,7 +42,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// let wal = Wal::open(&into)?;
 /// assert_eq!(wal.get(kept)?.data(), b"kept");
 /// assert!(wal.commit(b"later")? > given_up);
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Repair {

@@ -1,9 +1,10 @@
 //! The seam between the store and the file systems below it.
 //!
 //! A log runs over any [`Disk`]: the operating system ([`OsDisk`]), memory ([`MemDisk`]), the
-//! simulated disk (feature `sim`), or one of your own. The store opens its folder once, by its
-//! path, and reaches each file through that [`DiskFolder`], so that no moved or replaced folder
-//! sends an open log into another one. To plain I/O errors the store adds the file's name.
+//! simulated disk (feature `sim`), or one of your own, which takes twelve methods. The store opens
+//! its folder once, by its path, and reaches each file through that [`DiskFolder`], so that no
+//! moved or replaced folder sends an open log into another one. To plain I/O errors the store adds
+//! the file's name.
 //!
 //! A log needs from its disk:
 //! - a completed [`sync_data`](DiskFile::sync_data) covers all bytes written before it began;

@@ -1,5 +1,4 @@
-//! Reads a log in a folder without opening it, also while a process writes to it, and without the
-//! records that only the log buffer holds.
+//! Reads a log in a folder without opening it, also while a process writes to it.
 
 #[doc(hidden)]
 pub use palisade_core::inspect::LogParts;

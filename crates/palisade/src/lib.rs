@@ -3,9 +3,7 @@
 //! record, and only records that were appended.
 //!
 //! ```
-//! # fn main() -> palisade::Result<()> {
-//! # let temp = tempfile::tempdir().unwrap();
-//! # let folder = temp.path().join("log");
+//! # let folder = tempfile::tempdir().unwrap();
 //! use palisade::Wal;
 //!
 //! let wal = Wal::open(&folder)?;
@@ -20,11 +18,10 @@
 //!     println!("{} {:?}", record.lsn(), record.data());
 //! }
 //! wal.close()?;
-//! # Ok(()) }
+//! # Ok::<(), palisade::Error>(())
 //! ```
 //!
-//! [`Wal`] has all calls of an open log, [`Options`] the settings. [`inspect`] reads a log without
-//! opening it, and [`disk`] is the seam to the file systems below. `docs/architecture.md` shows how
+//! [`Wal`] has all calls of an open log, [`Options`] the settings. `docs/architecture.md` shows how
 //! the parts work together.
 //!
 //! Features: `sim` adds `sim`, a simulated disk that loses power, for tests of engines. `metrics`

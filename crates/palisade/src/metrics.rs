@@ -9,7 +9,6 @@ use crate::{Histogram, Stats, Wal};
 /// field, the name of the field after `palisade_`, and the label `log` (`docs/observability.md`).
 ///
 /// ```
-/// # fn main() -> palisade::Result<()> {
 /// use palisade::{MemStore, MetricsPublisher, Wal};
 ///
 /// let wal = Wal::with_store(MemStore::new(1 << 20), Default::default())?;
@@ -17,7 +16,7 @@ use crate::{Histogram, Stats, Wal};
 /// let mut publisher = MetricsPublisher::new("orders");
 /// wal.commit(b"record")?;
 /// publisher.publish(&wal); // and again from a timer
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MetricsPublisher {

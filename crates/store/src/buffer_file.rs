@@ -21,9 +21,7 @@ const PREFIX: &str = "palisade-";
 const MAX_PATH_BYTES: usize = 3072;
 const OF_ANOTHER_USER: &str = "open the log as the user who owns the file, or remove the file; \
      records that only the log buffer held are lost with it";
-/// So many files of other logs stay unexamined.
 const MOST_OTHERS: usize = 1000;
-/// So many of the others an open examines.
 const MOST_LOOKS: usize = 100;
 
 /// The random number in the file's name, which the meta file stores.

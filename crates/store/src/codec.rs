@@ -90,7 +90,7 @@ impl CodecId {
     /// Returns what a log keeps of `codec`.
     ///
     /// # Errors
-    /// `InvalidArgument`: the name is empty, longer than 32 bytes, or has a zero byte.
+    /// `InvalidArgument`: the name is not as [`Codec::name`] requires.
     pub fn of(codec: &dyn Codec) -> Result<CodecId> {
         let name = codec.name();
         let mut padded = [0; MAX_CODEC_NAME_BYTES];

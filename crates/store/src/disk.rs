@@ -146,7 +146,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
         u64::MAX
     }
 
-    /// Returns the host. Default: the operating system.
+    /// Returns the host.
     fn host(&self) -> &dyn Host {
         &System
     }

@@ -51,9 +51,7 @@ impl FileStore {
     /// Opens the log in the folder `path`, or makes it. A refused folder stays unchanged.
     ///
     /// # Errors
-    /// `InvalidArgument`, `NotFound`, `AlreadyExists`, `Foreign`, `Mismatch`, `Corrupt`, `Locked`,
-    /// `PermissionDenied`, `NoSpace`, `NoFiles`, `Io`. `Unsupported`: a later version wrote the
-    /// log, or [`BufferKind::Mapped`] lacks a memory file system.
+    /// Those of `Options::open`, except `OutOfRange`.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileStore> {
         FileStore::open_on(Arc::new(OsDisk), path.as_ref(), options)
     }
@@ -328,9 +326,7 @@ impl FileStore {
 
     /// Copies `[from, to)` into new files, oldest segment first. The file of each segment of
     /// `epoch` with bytes in the range gets the old file's bytes below `from`, then what `source`
-    /// gives, and is synced before it takes the segment's name. After `Ok` all is durable. Recovery
-    /// calls this if a write or sync may have failed in this boot: the page cache can have bytes
-    /// that never reach the medium.
+    /// gives, and is synced before it takes the segment's name. After `Ok` all is durable.
     ///
     /// # Errors
     /// `NoSpace`, `Io`, those of `source`. The bytes read as before.
@@ -362,7 +358,7 @@ impl FileStore {
     /// and this call are made.
     ///
     /// A forked child calls it in each call and drop. It then only closes the descriptors that
-    /// would keep the log locked after the parent's death, and does not wait.
+    /// would keep the log locked after the parent's death.
     pub fn close(&self) {
         if !self.segments.is_own() {
             return self.leave_to_parent();

@@ -1,10 +1,5 @@
-//! The files of the Palisade write-ahead log: segments, state, log buffer, and the disks below.
-//!
-//! - [`FileStore`] keeps a log in a folder, [`MemStore`] in memory.
-//! - [`disk`] is the seam to file systems: a disk of your own takes twelve methods.
-//! - [`FileReader`] reads a log beside its writer.
-//! - [`OnRelease`] gets each segment before the log loses it.
-//! - `sim` (a feature) is a disk that loses power, kills its process and fails by a seed.
+//! The files of the Palisade write-ahead log: segments, state, log buffer, and the disks below. The
+//! feature `sim` adds `sim`, a simulated disk.
 //!
 //! `palisade-core` knows which bytes are records: see `docs/architecture.md`.
 

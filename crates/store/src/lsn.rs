@@ -16,7 +16,6 @@ use std::str::FromStr;
 /// let lsn: Lsn = "4096".parse().unwrap();
 /// assert_eq!(lsn, Lsn::new(4096));
 /// assert_eq!(lsn.to_string(), "4096");
-/// assert_eq!(lsn.as_u64() / 64, 64);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);

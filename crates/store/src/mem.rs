@@ -11,19 +11,10 @@ use crate::{Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Result};
 
 const FOLDER: &str = "/log";
 
-/// A log in memory: the store on files, over a [`MemDisk`].
+/// A log in memory, for `Wal::with_store`: the store on files, over a [`MemDisk`].
 ///
 /// Clones share their content, so a test opens on one clone the log that ran on another. While that
 /// one runs, the open returns [`Locked`](crate::ErrorKind::Locked).
-///
-/// ```
-/// use palisade::{MemStore, Options, Wal};
-///
-/// let store = MemStore::new(1 << 20);
-/// let lsn = Wal::with_store(store.clone(), Options::new())?.commit(b"record")?;
-/// assert_eq!(Wal::with_store(store, Options::new())?.get(lsn)?.data(), b"record");
-/// # Ok::<(), palisade::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct MemStore {
     disk: MemDisk,
@@ -109,8 +100,8 @@ impl MemStore {
         write().map_err(|error| Error::io("damage the segment", error).at_lsn(at))
     }
 
-    /// Does what a kill does: the written bytes and a [kept](MemStore::kept_buffer) log buffer
-    /// stay. See [`MemDisk::kill`].
+    /// Does what a kill does ([`MemDisk::kill`]): the written bytes and a
+    /// [kept](MemStore::kept_buffer) log buffer stay.
     pub fn kill(&self) {
         self.disk.kill();
     }

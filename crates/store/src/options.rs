@@ -60,29 +60,25 @@ pub enum OpenMode {
 /// Settings of a [`FileStore`](crate::FileStore), checked at its open. `Options` documents them.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Bytes of log in a segment. Default `None`: that of an existing log, or 64 MiB.
+    /// Bytes of log in a segment.
     pub segment_bytes: Option<u64>,
     /// The memory of the log buffer.
     pub buffer: BufferKind,
     /// Whether an open creates the log.
     pub open_mode: OpenMode,
-    /// The least number of released segments kept for reuse. Default 4. Apart from one spare and
-    /// the file `reserve` they take no new space.
+    /// The least number of released segments kept for reuse.
     pub spare_segments: usize,
-    /// Whether a thread of the store zeroes files ahead of the tail. Default true.
+    /// Whether files are zeroed ahead of the tail.
     pub zero_fill: bool,
-    /// Permissions of new files, on Unix: `0o600` and other bits up to `0o777`. Default
-    /// [`DEFAULT_FILE_MODE`]. Who may read `lock` can hold the log's lock: allow a group of
-    /// readers, not everybody.
+    /// Permissions of new files, on Unix: `0o600` and other bits up to `0o777`.
     pub file_mode: u32,
-    /// Gets each segment that `Wal::truncate_before` releases. Default `None`.
+    /// Gets each released segment.
     pub on_release: Option<Arc<dyn OnRelease>>,
-    /// The bytes that the files of segments and spares may take: at least four files. Default
-    /// `None`.
+    /// The most bytes of the files of segments and spares.
     pub max_bytes: Option<u64>,
-    /// The least LSN of a new log. Default 0.
+    /// The least LSN of a new log.
     pub first_lsn: Lsn,
-    /// The codec of the records. Default `None`.
+    /// The codec of the records.
     pub codec: Option<CodecId>,
 }
 

@@ -28,8 +28,7 @@ pub enum BufferPlace {
 }
 
 /// A log in a folder, for reading only. Takes no lock that a writer notices, and reads only the
-/// marks of the log buffer. `Inspector` documents its calls, which can also return
-/// `PermissionDenied`, `NoFiles` and `Io`.
+/// marks of the log buffer. `Inspector` documents its calls and their errors.
 ///
 /// Each call looks at the folder anew. A segment that is freed during a read gives other bytes,
 /// which the records' checksums do not match.
@@ -45,8 +44,7 @@ impl FileReader {
     /// Finds the log in the folder `path`.
     ///
     /// # Errors
-    /// `InvalidArgument`, `NotFound`, `Foreign`, `Unsupported`. `Corrupt`: no copy of the state and
-    /// no segment's header is valid.
+    /// Those of `Inspector::open`.
     pub fn open(path: impl AsRef<Path>) -> Result<FileReader> {
         FileReader::open_on(Arc::new(OsDisk), path.as_ref())
     }
@@ -70,7 +68,7 @@ impl FileReader {
     /// Returns whether a copy of the state is invalid or unreadable.
     ///
     /// # Errors
-    /// As at [`FileReader`].
+    /// As `Inspector::has_damaged_copy`.
     pub fn has_damaged_copy(&self) -> Result<bool> {
         meta::has_damaged_copy(&self.folder)
     }
@@ -78,7 +76,7 @@ impl FileReader {
     /// Refuses a copy of a log that an open could not sync.
     ///
     /// # Errors
-    /// `Foreign`: it is one.
+    /// `Foreign`.
     pub fn check_synced(&self) -> Result<()> {
         open::check_synced(&self.folder)
     }

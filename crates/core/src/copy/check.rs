@@ -1,5 +1,4 @@
-//! Finds how far the frames of a log are whole: what a repair decides by, and a verification that
-//! proposes one.
+//! Checks frames for a repair, and for a verification that proposes one.
 
 use std::sync::Arc;
 
@@ -15,7 +14,6 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// One thread, up to the first bad place.
 const IN_ORDER: Effort = Effort { read_ahead_bytes: 1 << 20, threads: 1, ends_at_first: true };
 
-/// How far the frames of a log are whole.
 pub(crate) struct WholeFrames {
     /// The first LSN at or above the head at which no whole frame begins.
     pub(crate) to: Lsn,

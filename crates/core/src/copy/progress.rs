@@ -3,7 +3,6 @@
 /// Bytes between two reports of progress.
 pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// A callback that gets the progress of a step after each few MiB.
 pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(CopyProgress);
 
 /// The step that a repair or a restore is in: a plan checks, and a write copies.

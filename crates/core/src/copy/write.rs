@@ -55,10 +55,8 @@ pub fn write_copy(
 /// it has made stays there after an error.
 ///
 /// # Errors
-/// `InvalidArgument`: `into` is not empty. `Foreign`: it is no folder. `NotFound`: there is no
-/// folder to make it in, or its path led to another folder before the copy was complete. Those of
-/// `check` and of [`CopyPlan::copy_segment`]. `NoSpace`, `PermissionDenied`, `Io`: the copy cannot
-/// be written. Then what was copied is removed again.
+/// As [`Restore::write`](crate::Restore::write). Those of `check` and of
+/// [`CopyPlan::copy_segment`].
 pub fn write_copy_on(
     disk: Arc<dyn Disk>,
     plan: &CopyPlan,
@@ -78,11 +76,9 @@ pub fn write_copy_on(
     Ok(report)
 }
 
-/// A copy that is being made.
 #[derive(Debug)]
 struct NewCopy {
     folder: Folder,
-    /// The names of the files that this process has made.
     made: Vec<String>,
 }
 
@@ -169,10 +165,11 @@ fn check_holds_only(folder: &Folder, made: &[String]) -> Result<()> {
 }
 
 /// Refuses a copy that would lie in the folder `source` of a log or an archive, which is not to be
-/// changed. A path that cannot be followed passes: who reads or makes it reports what is wrong.
+/// changed. A path that cannot be followed passes: the call that reads or makes it reports what is
+/// wrong.
 ///
 /// # Errors
-/// `InvalidArgument`: `into` lies there.
+/// `InvalidArgument`.
 #[doc(hidden)]
 pub fn check_apart(source: &Path, into: &Path) -> Result<()> {
     let place = std::path::absolute(into).map_err(|error| Error::io("find the folder", error))?;

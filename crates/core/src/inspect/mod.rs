@@ -36,9 +36,7 @@ const RESTARTS: usize = 1000;
 /// that read can also return `Io`, `PermissionDenied` and `NoFiles`.
 ///
 /// ```
-/// # fn main() -> palisade::Result<()> {
-/// # let temp = tempfile::tempdir().unwrap();
-/// # let folder = temp.path().join("log");
+/// # let folder = tempfile::tempdir().unwrap();
 /// use palisade::{Wal, inspect::{Inspector, Outcome}};
 ///
 /// let wal = Wal::open(&folder)?;
@@ -46,7 +44,7 @@ const RESTARTS: usize = 1000;
 /// wal.close()?;
 /// let verdict = Inspector::open(&folder)?.verify()?;
 /// assert_eq!((verdict.outcome, verdict.records), (Outcome::Clean, 1));
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Inspector {
@@ -145,12 +143,12 @@ impl Inspector {
     /// those before it or after it.
     ///
     /// If a segment is missing, or its header is damaged, the iterator returns the records that a
-    /// [`Repair`](crate::Repair) keeps, and then the error. [`salvage`](Inspector::salvage) returns
+    /// [`Repair`](crate::Repair) keeps, and then `Corrupt`. [`salvage`](Inspector::salvage) returns
     /// others, too.
     ///
     /// # Errors
-    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). From the iterator,
-    /// `Corrupt`: a segment is missing, or a header is damaged. From both, `Truncated`: call again.
+    /// As [`state`](Inspector::state) and [`segments`](Inspector::segments). `Truncated`, also from
+    /// the iterator: call again.
     pub fn records(&self, from: Option<Lsn>) -> Result<Records> {
         let layout = match self.layout() {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -181,14 +179,10 @@ impl Inspector {
     /// it was writing.
     ///
     /// ```
-    /// # fn main() -> palisade::Result<()> {
-    /// # let temp = tempfile::tempdir().unwrap();
-    /// # let folder = temp.path().join("log");
+    /// # let folder = tempfile::tempdir().unwrap();
     /// use palisade::{Wal, inspect::{Inspector, Salvaged}};
     ///
-    /// let wal = Wal::open(&folder)?;
-    /// wal.commit(b"record")?;
-    /// wal.close()?;
+    /// Wal::open(&folder)?.commit(b"record")?;
     /// let mut salvage = Inspector::open(&folder)?.salvage(None)?;
     /// while let Some(next) = salvage.next()? {
     ///     match next {
@@ -197,7 +191,7 @@ impl Inspector {
     ///         _ => {}
     ///     }
     /// }
-    /// # Ok(()) }
+    /// # Ok::<(), palisade::Error>(())
     /// ```
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Salvage: reads every record that still validates, also above damage.
+//! The salvage of records, also above damage.
 //!
 //! Each segment is read with the epoch that its header names, or, if that is damaged, with the
 //! running one, then those of the nearest segments below and above. Then salvage may return

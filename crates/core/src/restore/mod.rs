@@ -1,5 +1,5 @@
-//! The restore of a log from an archive, from what is left of the log's folder, or from both.
-//! [`Sources`] joins them, and [`copy`](crate::copy) plans and writes the copy.
+//! Restores a log: [`Sources`] joins its sources, and [`copy`](crate::copy) plans and writes the
+//! copy.
 
 mod sources;
 
@@ -19,16 +19,6 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What a log is restored from: an [`Archive`](crate::Archive), a log's folder, a backup, or an
 /// archive and one of these.
-///
-/// ```
-/// use palisade::{Lsn, RestoreFrom};
-///
-/// let only_released = RestoreFrom::archive("/backup/archive");
-/// let all = RestoreFrom::archive("/backup/archive").with_log("/var/lib/engine/wal");
-/// let copy_of_a_closed_log = RestoreFrom::log("/var/lib/engine/wal");
-/// # let page_lsn = Lsn::new(7);
-/// let for_an_engine_with_page_lsns = only_released.above(page_lsn);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreFrom {
     archive: Option<PathBuf>,
@@ -69,10 +59,7 @@ impl RestoreFrom {
 /// records' LSNs and the original's identity. The sources are never changed.
 ///
 /// ```
-/// # fn main() -> palisade::Result<()> {
-/// # let temp = tempfile::tempdir().unwrap();
-/// # let path = |name: &str| temp.path().join(name);
-/// # let (log, archive, into) = (path("log"), path("archive"), path("restored"));
+/// # let [log, archive, into] = [(); 3].map(|()| tempfile::tempdir().unwrap());
 /// use palisade::{Archive, Options, Restore, RestoreFrom, Wal};
 ///
 /// let options = Options::new().segment_bytes(64 << 10).on_release(Archive::open(&archive)?);
@@ -89,7 +76,7 @@ impl RestoreFrom {
 /// restore.write(&into, &mut |_| {})?;
 /// let wal = Wal::open(&into)?;
 /// assert_eq!(wal.get(first)?.data(), [1; 30_000]);
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Restore {

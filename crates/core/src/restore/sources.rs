@@ -1,4 +1,4 @@
-//! The sources of a restore, joined into one log that can be read.
+//! The sources of a restore.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

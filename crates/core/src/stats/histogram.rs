@@ -1,6 +1,5 @@
-//! Histograms: counts of values in buckets.
-//!
-//! Values below 8 have a bucket each. Above, each doubling has 8 buckets of equal width.
+//! Histograms. Values below 8 have a bucket each. Above, each doubling has 8 buckets of equal
+//! width.
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -13,7 +13,6 @@ use crate::{Codec, Result};
 /// directions, and made of safe Rust.
 ///
 /// ```
-/// # fn main() -> palisade::Result<()> {
 /// use palisade::{Lz4, MemStore, Options, Wal};
 ///
 /// let store = MemStore::new(1 << 20);
@@ -21,7 +20,7 @@ use crate::{Codec, Result};
 /// let ticket = wal.append(&[7; 10_000])?;
 /// assert!(ticket.end_lsn().bytes_since(ticket.lsn()) < 200);
 /// assert_eq!(wal.get(ticket.lsn())?.data(), [7; 10_000]);
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lz4 {

@@ -9,22 +9,10 @@ use super::{DEFAULT_THRESHOLD, failed};
 use crate::{Codec, Result};
 
 /// The codec `zstd` (feature `zstd`): compresses each record to a Zstandard frame. It compresses
-/// better than [`Lz4`](crate::Lz4), and is slower. The library is C code.
+/// better than [`Lz4`](crate::Lz4), which has an example, and is slower. The library is C code.
 ///
 /// Each thread that appends keeps a compressor: about a megabyte at the default level, some hundred
 /// megabytes at the highest ones. Each thread that reads keeps a decompressor of less than 200 KiB.
-///
-/// ```
-/// # fn main() -> palisade::Result<()> {
-/// use palisade::{MemStore, Options, Wal, Zstd};
-///
-/// let store = MemStore::new(1 << 20);
-/// let wal = Wal::with_store(store, Options::new().codec(Zstd::new().level(3)))?;
-/// let ticket = wal.append(&[7; 10_000])?;
-/// assert!(ticket.end_lsn().bytes_since(ticket.lsn()) < 100);
-/// assert_eq!(wal.get(ticket.lsn())?.data(), [7; 10_000]);
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Zstd {
     level: i32,

@@ -18,20 +18,11 @@ use crate::sync::{AtomicU64, Mutex, Ordering, RwLock, RwLockWriteGuard};
 
 const BUFFERS: &str = "/buffers";
 
-/// A disk in memory, for logs that need not outlive the process. Clones share their content.
+/// A disk in memory, for logs that need not outlive the process (`Options::open_on`). Clones share
+/// their content.
 ///
 /// Nothing fails, and a sync costs nothing. The simulated disk (feature `sim`) has faults and every
 /// outcome of a power loss.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use palisade::{Options, disk::MemDisk};
-///
-/// let wal = Options::new().open_on(Arc::new(MemDisk::new()), "/log")?;
-/// wal.commit(b"record")?;
-/// # Ok::<(), palisade::Error>(())
-/// ```
 #[derive(Clone)]
 pub struct MemDisk {
     shared: Arc<DiskContent>,

@@ -9,7 +9,6 @@ use crate::folder::segment_name;
 use crate::segment::segment_file::SegmentFile;
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// The most open files; above it the writing thread closes the oldest below its segment.
 const MOST_OPEN: usize = 64;
 
 /// The preparer's work in a segment, whose file no thread recycles meanwhile.
@@ -89,8 +88,8 @@ impl Segments {
         Ok(Some(file))
     }
 
-    /// Syncs and closes the oldest files below segment `number`, down to `MOST_OPEN`. Without the
-    /// sync write-back errors would get lost.
+    /// Syncs and closes the oldest files below segment `number`, the writing thread's, down to
+    /// `MOST_OPEN`. Without the sync write-back errors would get lost.
     pub(super) fn close_surplus_below(&self, number: u64) -> Result<()> {
         loop {
             let oldest = {

@@ -136,7 +136,6 @@ impl Segments {
         is_gone
     }
 
-    /// Removes the failed spares, before a clean end would vouch for them.
     pub(crate) fn remove_failed_spares(&self) -> Result<()> {
         let mut maker = self.maker.lock();
         while let Some(number) = maker.trust.failed_spares.last().copied() {

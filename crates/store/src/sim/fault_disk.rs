@@ -23,14 +23,13 @@ use crate::{MIN_SEGMENT_BYTES, Result};
 /// use palisade::{ErrorKind, Options, Wal};
 /// use std::sync::Arc;
 ///
-/// # fn main() -> palisade::Result<()> {
 /// let disk = FaultDisk::new(Arc::new(MemDisk::new()));
 /// let log = Wal::with_store(&disk, Options::new())?;
 /// disk.set((CallKind::Write, Target::Segment), Effect::NoSpace);
 /// assert_eq!(log.commit(b"record").unwrap_err().kind(), ErrorKind::NoSpace);
 /// disk.set((CallKind::Write, Target::Segment), Effect::Pass);
 /// log.sync()?;
-/// # Ok(()) }
+/// # Ok::<(), palisade::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct FaultDisk {

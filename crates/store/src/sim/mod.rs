@@ -1,7 +1,7 @@
 //! A simulated disk under the real store, for tests of logs and engines.
 //!
 //! [`SimDisk`] is a file system in memory that loses power, kills its process, runs full and fails
-//! calls. One seed fixes its decisions, so a failed run can be repeated.
+//! calls.
 //!
 //! # How to test an engine
 //! Run it on a fresh disk for each of its [`calls`](SimDisk::calls), as the example of
@@ -159,8 +159,7 @@ impl SimDisk {
     /// Makes the process die at the call with this index, which fails, and is done, done in part or
     /// not done. A restart or power loss cancels this.
     ///
-    /// ```rust
-    /// # fn main() -> palisade::Result<()> {
+    /// ```
     /// use palisade::{Options, Wal, sim::SimDisk};
     ///
     /// let options = Options::new().segment_bytes(4096).buffer_bytes(4096);
@@ -183,7 +182,7 @@ impl SimDisk {
     ///     }
     ///     call += 1;
     /// }
-    /// # Ok(()) }
+    /// # Ok::<(), palisade::Error>(())
     /// ```
     pub fn crash_at(&self, call: u64) {
         self.world.lock().crash_at = Some(call);
