@@ -171,7 +171,8 @@ impl Options {
     /// In a new folder, each class of users that may read may also enter. The umask applies.
     ///
     /// Existing files and folders keep their permissions, but an open narrows those of the file
-    /// `lock`, because a user who can read it can hold the lock.
+    /// `lock`, because a user who can read it can hold the lock: allow a group of readers, not
+    /// everybody.
     pub fn file_mode(mut self, mode: u32) -> Options {
         self.files.file_mode = mode;
         self
