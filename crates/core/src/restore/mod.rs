@@ -19,6 +19,16 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What a log is restored from: an [`Archive`](crate::Archive), a log's folder, a backup, or an
 /// archive and one of these.
+///
+/// ```
+/// use palisade::RestoreFrom;
+///
+/// let only_released = RestoreFrom::archive("/backup/archive");
+/// let all = RestoreFrom::archive("/backup/archive").with_log("/var/lib/engine/wal");
+/// let copy_of_a_closed_log = RestoreFrom::log("/var/lib/engine/wal");
+/// # let page_lsn = palisade::Lsn::new(7);
+/// let for_an_engine_with_page_lsns = only_released.above(page_lsn);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreFrom {
     archive: Option<PathBuf>,

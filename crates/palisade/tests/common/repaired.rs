@@ -14,8 +14,8 @@ pub(crate) fn repair_in_place(disk: &SimDisk, from: Lsn) -> Result<CopyReport> {
         disk.remove_file(&format!("{COPY}/{name}"));
     }
     let at = |path| std::path::absolute(Path::new(path)).unwrap();
-    let planned = Repair::plan_on(disk.as_disk(), &at(LOG), from, &mut |_| {})?;
-    let report = planned.write_on(disk.as_disk(), &at(COPY), &mut |_| {})?;
+    let planned = Repair::plan_on(disk.as_disk(), at(LOG), from, &mut |_| {})?;
+    let report = planned.write_on(disk.as_disk(), at(COPY), &mut |_| {})?;
     disk.replace_log(COPY);
     Ok(report)
 }
