@@ -113,7 +113,7 @@ impl Backup {
 
     pub(crate) fn check(&self) -> Result<()> {
         self.pin.check_process()?;
-        let now = self.wal.handle.epochs.all();
+        let now = self.wal.handle.epochs.spans_until(self.end);
         if kept(&now, self.pin.at(), self.end) == self.spans {
             return Ok(());
         }

@@ -32,6 +32,7 @@ use palisade_store::sync::{AtomicU64, Ordering, RwLock};
 use palisade_store::{EpochBase, EpochExtent};
 
 use crate::reader::EpochSpan;
+use crate::recovery::discarded::{DiscardedRanges, LsnRange};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 #[derive(Debug)]
@@ -48,8 +49,8 @@ struct EpochList {
     spans: Vec<EpochSpan>,
     // Where the epoch ended that the list has forgotten last, or else the head at the open.
     end_before: Lsn,
-    // From each truncation of this process to the base of the next epoch: ascending, no two touch.
-    truncations: Vec<LsnRange>,
+    // From each truncation of this process to the base of the next epoch.
+    truncations: DiscardedRanges,
     // The bases of epochs of which some may have stayed empty.
     bases: Vec<EpochBase>,
 }
@@ -70,24 +71,12 @@ pub(crate) struct Begin {
     pub(crate) is_inside_discarded: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct LsnRange {
-    from: Lsn,
-    to: Lsn,
-}
-
 impl EpochList {
-    fn truncation_around(&self, lsn: Lsn) -> Option<LsnRange> {
-        let above = self.truncations.partition_point(|range| range.from <= lsn);
-        let range = *self.truncations.get(above.checked_sub(1)?)?;
-        (lsn < range.to).then_some(range)
-    }
-
     fn discarded_around(&self, lsn: Lsn) -> Option<LsnRange> {
         let ends = iter::once(self.end_before).chain(self.spans.iter().map(|span| span.end));
         let mut ranges = ends.zip(&self.spans).map(|(from, next)| LsnRange { from, to: next.base });
         let found = ranges.find(|discarded| discarded.from <= lsn && lsn < discarded.to);
-        found.or_else(|| self.truncation_around(lsn))
+        found.or_else(|| self.truncations.around(lsn))
     }
 
     fn is_start(&self, discarded: LsnRange, lsn: Lsn) -> bool {
@@ -119,19 +108,11 @@ impl EpochList {
         }
         spans
     }
-
-    fn note_truncation(&mut self, from: Lsn, to: Lsn) {
-        let mut range = LsnRange { from, to };
-        while let Some(last) = self.truncations.pop_if(|last| last.to >= from) {
-            range.from = range.from.min(last.from);
-        }
-        self.truncations.push(range);
-    }
 }
 
 impl Epochs {
     pub(crate) fn new(end_before: Lsn, spans: Vec<EpochSpan>, bases: Vec<EpochBase>) -> Epochs {
-        let list = EpochList { spans, end_before, truncations: Vec::new(), bases };
+        let list = EpochList { spans, end_before, truncations: DiscardedRanges::default(), bases };
         Epochs { list: RwLock::new(list), lowest_truncation: AtomicU64::new(u64::MAX) }
     }
 
@@ -140,10 +121,6 @@ impl Epochs {
         let list = self.list.read();
         let alive = list.spans.iter().filter(|span| head <= span.end);
         alive.map(|span| span.up_to(end).extent()).collect()
-    }
-
-    pub(crate) fn all(&self) -> Vec<EpochSpan> {
-        self.list.read().spans.clone()
     }
 
     pub(crate) fn spans_until(&self, end: Lsn) -> Vec<EpochSpan> {
@@ -235,7 +212,8 @@ impl Epochs {
         if !self.may_be_truncated(lsn) {
             return Ok(());
         }
-        self.list.read().truncation_around(lsn).map_or(Ok(()), |_| Err(truncated_error(lsn)))
+        let truncation = self.list.read().truncations.around(lsn);
+        truncation.map_or(Ok(()), |_| Err(truncated_error(lsn)))
     }
 
     #[inline]
@@ -251,7 +229,7 @@ impl Epochs {
         if let Some(kept) = list.spans.last_mut() {
             kept.end = kept.end.min(new_end);
         }
-        list.note_truncation(new_end, running.base);
+        list.truncations.add(new_end, running.base);
         list.bases.push(EpochBase { end_before: new_end, base: running.base });
         list.spans.push(running);
         // Relaxed: the watermarks that are published next carry it [P2]. The lock keeps other

@@ -1,29 +1,29 @@
-//! Discarded ranges: from the end of one epoch to the base of the next, as headers name them.
+//! Discarded ranges: from the end of one epoch to the base of the next.
 //!
-//! Headers are untrusted: there can be as many ranges as segments, and ranges may overlap. Each
-//! question is answered by a binary search, so n segments and n ranges cost O(n log n).
+//! Headers are untrusted: there can be as many ranges as segments, and ranges may overlap. The list
+//! merges ranges that overlap or touch. Each range ends at a segment start, so if several ranges
+//! together cover a part of a segment, one of them does. Each question is answered by a binary
+//! search, so n segments and n ranges cost O(n log n).
 
 use palisade_store::SegmentHeader;
 
 use crate::Lsn;
 
-/// The start of one range, and the greatest end of it and of all ranges below.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    from: Lsn,
-    reach: Lsn,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LsnRange {
+    pub(crate) from: Lsn,
+    pub(crate) to: Lsn,
 }
 
-/// The discarded ranges of a log.
+/// Discarded ranges of a log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiscardedRanges {
-    /// Ascending by start. `reach` never decreases, so it can be searched, too.
-    ranges: Vec<Range>,
-    /// The same ranges, merged where they overlap or touch.
-    merged: Vec<(Lsn, Lsn)>,
+    /// Ascending. No two touch.
+    ranges: Vec<LsnRange>,
 }
 
 impl DiscardedRanges {
+    /// Lists the ranges that headers name.
     pub(crate) fn of<'a>(headers: impl Iterator<Item = &'a SegmentHeader>) -> DiscardedRanges {
         let discarded = |header: &SegmentHeader| Some((header.predecessor?.end, header.base));
         DiscardedRanges::new(headers.filter_map(discarded).collect())
@@ -32,44 +32,53 @@ impl DiscardedRanges {
     fn new(mut ranges: Vec<(Lsn, Lsn)>) -> DiscardedRanges {
         ranges.sort_unstable();
         let mut discarded = DiscardedRanges::default();
-        let mut reach = Lsn::ZERO;
-        for (from, to) in ranges {
-            reach = reach.max(to);
-            discarded.ranges.push(Range { from, reach });
-            match discarded.merged.last_mut() {
-                Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                _ => discarded.merged.push((from, to)),
-            }
-        }
+        ranges.into_iter().for_each(|(from, to)| discarded.add(from, to));
         discarded
     }
 
-    /// Returns whether one range covers all of `[from, to)`.
-    pub(crate) fn cover(&self, from: Lsn, to: Lsn) -> bool {
-        let below = self.ranges.partition_point(|range| seen(range).from <= from);
-        below > 0 && to <= self.ranges[below - 1].reach
+    /// Adds a range. It must not begin below the start of another one, unless it ends above all.
+    pub(crate) fn add(&mut self, from: Lsn, to: Lsn) {
+        let mut added = LsnRange { from, to };
+        while let Some(last) = self.ranges.pop_if(|last| last.to >= from) {
+            added = LsnRange { from: added.from.min(last.from), to: added.to.max(last.to) };
+        }
+        self.ranges.push(added);
     }
 
-    /// Returns where the log ends within a segment that ends at `to`: at the start of the lowest
-    /// range that reaches to the segment's end, or at `to`.
+    /// Returns the ranges that begin at or below `lsn`, and those that begin above.
+    fn split(&self, lsn: Lsn) -> (&[LsnRange], &[LsnRange]) {
+        self.ranges.split_at(self.ranges.partition_point(|range| seen(range).from <= lsn))
+    }
+
+    /// Returns the range that holds `lsn`.
+    pub(crate) fn around(&self, lsn: Lsn) -> Option<LsnRange> {
+        self.split(lsn).0.last().copied().filter(|range| lsn < range.to)
+    }
+
+    /// Returns whether a range covers all of `[from, to)`.
+    pub(crate) fn cover(&self, from: Lsn, to: Lsn) -> bool {
+        self.split(from).0.last().is_some_and(|range| to <= range.to)
+    }
+
+    /// Returns where the log ends within a segment that ends at `to`: at the start of the range
+    /// that reaches to the segment's end, or at `to`.
     pub(crate) fn end_below(&self, to: Lsn) -> Lsn {
-        let first = self.ranges.partition_point(|range| seen(range).reach < to);
+        let first = self.ranges.partition_point(|range| seen(range).to < to);
         self.ranges.get(first).map_or(to, |range| range.from.min(to))
     }
 
     /// Returns the first place at or above `from` that is in no range, and the start of the next
     /// range.
     pub(crate) fn kept_from(&self, from: Lsn) -> (Lsn, Option<Lsn>) {
-        let behind = self.merged.partition_point(|range| seen(range).0 <= from);
-        let around = behind.checked_sub(1).map(|index| self.merged[index].1);
-        let next = self.merged.get(behind).map(|range| range.0);
-        (around.map_or(from, |end| end.max(from)), next)
+        let (begun, above) = self.split(from);
+        let kept = begun.last().map_or(from, |range| range.to.max(from));
+        (kept, above.first().map(|range| range.from))
     }
 
     /// Returns how many bytes of `[from, to)` are in no range.
     pub(crate) fn kept_bytes(&self, from: Lsn, to: Lsn) -> u64 {
-        let discarded = |range: &(Lsn, Lsn)| range.1.min(to).bytes_since(range.0.max(from));
-        to.bytes_since(from) - self.merged.iter().map(discarded).sum::<u64>()
+        let discarded = |range: &LsnRange| range.to.min(to).bytes_since(range.from.max(from));
+        to.bytes_since(from) - self.ranges.iter().map(discarded).sum::<u64>()
     }
 }
 
@@ -97,39 +106,32 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that a binary search returns what a walk over all ranges returns.
+        /// Checks that a binary search returns what a walk over all bytes returns.
         #[test]
-        fn a_bisection_answers_as_a_walk_over_all_ranges(
-            ranges in prop::collection::vec((0_u64..60, 0_u64..20), 0..12),
+        fn a_bisection_answers_as_a_walk_over_all_bytes(
+            ranges in prop::collection::vec((0_u64..60, 1_u64..20), 0..12),
             from in 0_u64..80,
-            len in 0_u64..20,
+            len in 1_u64..20,
         ) {
             let mut ranges: Vec<(Lsn, Lsn)> =
                 ranges.into_iter().map(|(from, len)| (lsn(from), lsn(from + len))).collect();
-            ranges.sort_unstable();
             let discarded = DiscardedRanges::new(ranges.clone());
-            let (from, to) = (lsn(from), lsn(from + len));
-            let covers = ranges.iter().any(|range| range.0 <= from && to <= range.1);
-            prop_assert_eq!(discarded.cover(from, to), covers);
+            let to = from + len;
             let is_discarded =
                 |at: u64| ranges.iter().any(|range| range.0 <= lsn(at) && lsn(at) < range.1);
-            let kept = (from.as_u64()..to.as_u64()).filter(|&at| !is_discarded(at)).count() as u64;
-            prop_assert_eq!(discarded.kept_bytes(from, to), kept);
-            let mut end = to;
-            let mut alive = from;
-            let mut next = None;
-            for range in &ranges {
-                if range.0 < end && end <= range.1 {
-                    end = range.0;
-                }
-                if alive >= range.0 {
-                    alive = alive.max(range.1);
-                } else if next.is_none() {
-                    next = Some(range.0);
-                }
-            }
-            prop_assert_eq!(discarded.end_below(to), end);
-            prop_assert_eq!(discarded.kept_from(from), (alive, next));
+            let kept = (from..to).filter(|&at| !is_discarded(at)).count() as u64;
+            prop_assert_eq!(discarded.kept_bytes(lsn(from), lsn(to)), kept);
+            prop_assert_eq!(discarded.cover(lsn(from), lsn(to)), kept == 0);
+            prop_assert_eq!(discarded.around(lsn(from)).is_some(), is_discarded(from));
+            let last_kept = (0..to).rfind(|&at| !is_discarded(at));
+            prop_assert_eq!(discarded.end_below(lsn(to)), lsn(last_kept.map_or(0, |at| at + 1)));
+            let first_kept = (from..).find(|&at| !is_discarded(at)).unwrap();
+            let next = (first_kept..80).find(|&at| is_discarded(at));
+            prop_assert_eq!(discarded.kept_from(lsn(from)), (lsn(first_kept), next.map(lsn)));
+            ranges.sort_unstable_by_key(|range| range.1);
+            let mut by_end = DiscardedRanges::default();
+            ranges.into_iter().for_each(|(from, to)| by_end.add(from, to));
+            prop_assert_eq!(by_end.ranges, discarded.ranges);
         }
     }
 
