@@ -31,10 +31,10 @@ use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameCopy, FrameReader, FrameSource, PIECE_BYTES, Place};
 use crate::recovery::base_above;
 use crate::recovery::epoch_chain::{EpochChain, newest_epoch};
-use crate::recovery::listing::{Listing, first_stray, highest_end, valid};
+use crate::recovery::listing::{Listing, highest_end, valid};
 use crate::recovery::verify::{Found, whole_frame};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
-use palisade_store::{EpochExtent, Predecessor, ReadStore, Segment, SegmentHeader, State};
+use palisade_store::{EpochExtent, Predecessor, ReadStore, SegmentHeader, State};
 
 /// What a copy of a log has, and what a repair gives up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,8 +117,7 @@ impl CopyPlan {
             lsn: named.into_iter().fold(given_out.lsn, Lsn::max),
             epoch: newest_epoch(&listing).max(given_out.epoch),
         };
-        let source = CopySource { store, state: listing.state, segments: listing.segments };
-        let mut plan = source.plan(spans, to, given_out, salt)?;
+        let mut plan = CopyPlan::of_spans(store, listing, spans, to, given_out, salt)?;
         (plan.report.records, plan.report.bytes, plan.is_checked) = (records, bytes, true);
         Ok(plan)
     }
@@ -139,10 +138,49 @@ impl CopyPlan {
         let (_, segments) = store.segments_from(from)?;
         let to = spans.last().map_or(state.head, |last| last.end);
         let given_out = GivenOut { lsn: reserved, epoch: state.epoch };
-        let mut plan = CopySource { store, state, segments }.plan(spans, to, given_out, salt)?;
+        let listing = Listing { state, segments };
+        let mut plan = CopyPlan::of_spans(store, listing, spans, to, given_out, salt)?;
         let bytes = |span: &EpochSpan| span.end.bytes_since(span.base.max(plan.report.head));
         plan.report.bytes = plan.kept.iter().map(bytes).sum();
         Ok(plan)
+    }
+
+    /// Plans a copy of the epochs `spans` up to `to`.
+    fn of_spans(
+        store: Arc<dyn ReadStore>,
+        mut listing: Listing,
+        spans: Vec<EpochSpan>,
+        to: Lsn,
+        given_out: GivenOut,
+        salt: u64,
+    ) -> Result<CopyPlan> {
+        // No LSN was given out where a stray file lies.
+        listing.take_strays();
+        let Listing { state, segments } = listing;
+        let State { uuid, head, segment_bytes, buffer_bytes, .. } = state;
+        let headers: BTreeMap<u64, SegmentHeader> =
+            valid(&segments).map(|header| (header.number, *header)).collect();
+        let lowest = spans.first().and_then(|span| headers.get(&span.base.segment(segment_bytes)));
+        let below = lowest.and_then(|header| header.predecessor);
+        let below = below.filter(|below| below.end <= head);
+        let below = below.unwrap_or(Predecessor { epoch: 0, end: head });
+        let kept: Vec<EpochSpan> = spans
+            .into_iter()
+            .filter(|span| span.base < to && head < span.end)
+            .map(|span| span.up_to(to))
+            .collect();
+        let given_out_to = given_out.lsn.max(highest_end(&segments, segment_bytes));
+        let base = base_above(given_out_to.plus(buffer_bytes), segment_bytes)?;
+        let report = CopyReport {
+            uuid,
+            // A head between two epochs moves up to the next: the copy has nothing below.
+            head: kept.first().map_or(base, |first| first.base.max(head)),
+            end: kept.last().map_or(head, |last| last.end),
+            base,
+            epoch: given_out.epoch + 1,
+            ..CopyReport::default()
+        };
+        Ok(CopyPlan { store, state, headers, kept, below, salt, is_checked: false, report })
     }
 
     /// Returns what the copy has. `records` is 0 as long as no frame was checked.
@@ -307,51 +345,5 @@ impl FrameSource for Frames<'_> {
             Error::new(ErrorKind::Corrupt, "no valid record where one must begin")
         };
         error.at_path(self.plan.store.place()).at_lsn(at)
-    }
-}
-
-/// What a plan is made of.
-struct CopySource {
-    store: Arc<dyn ReadStore>,
-    state: State,
-    segments: Vec<Segment>,
-}
-
-impl CopySource {
-    /// Plans a copy of the epochs `spans` up to `to`.
-    fn plan(
-        self,
-        spans: Vec<EpochSpan>,
-        to: Lsn,
-        given_out: GivenOut,
-        salt: u64,
-    ) -> Result<CopyPlan> {
-        let CopySource { store, state, segments } = self;
-        let State { uuid, head, segment_bytes, buffer_bytes, .. } = state;
-        let headers: BTreeMap<u64, SegmentHeader> =
-            valid(&segments).map(|header| (header.number, *header)).collect();
-        let lowest = spans.first().and_then(|span| headers.get(&span.base.segment(segment_bytes)));
-        let below = lowest.and_then(|header| header.predecessor);
-        let below = below.filter(|below| below.end <= head);
-        let below = below.unwrap_or(Predecessor { epoch: 0, end: head });
-        let kept: Vec<EpochSpan> = spans
-            .into_iter()
-            .filter(|span| span.base < to && head < span.end)
-            .map(|span| span.up_to(to))
-            .collect();
-        // No LSN was given out where a stray file lies.
-        let own = &segments[..first_stray(&state, &segments)];
-        let given_out_to = given_out.lsn.max(highest_end(own, segment_bytes));
-        let base = base_above(given_out_to.plus(buffer_bytes), segment_bytes)?;
-        let report = CopyReport {
-            uuid,
-            // A head between two epochs moves up to the next: the copy has nothing below.
-            head: kept.first().map_or(base, |first| first.base.max(head)),
-            end: kept.last().map_or(head, |last| last.end),
-            base,
-            epoch: given_out.epoch + 1,
-            ..CopyReport::default()
-        };
-        Ok(CopyPlan { store, state, headers, kept, below, salt, is_checked: false, report })
     }
 }

@@ -7,7 +7,7 @@ use palisade_store::{SavedCursor, Segment, State};
 use super::{Inspector, Salvaged};
 use crate::frame::EpochSeed;
 use crate::reader::{FrameReader, UNREADABLE_BYTES};
-use crate::recovery::listing::{Listing, first_stray, valid};
+use crate::recovery::listing::{Listing, valid};
 use crate::{CursorStatus, ErrorKind, Lsn, Result};
 
 /// What a log has at one moment.
@@ -44,11 +44,11 @@ impl Inspector {
     #[doc(hidden)]
     pub fn parts(&self) -> Result<LogParts> {
         self.undisturbed(|| {
-            let listing = self.listing()?;
+            let mut listing = self.listing()?;
             let end = self.end_of(&listing)?.max(listing.state.head);
             let live_bytes = listing.discarded_ranges().kept_bytes(listing.state.head, end);
-            let Listing { state, mut segments } = listing;
-            let strays = segments.split_off(first_stray(&state, &segments));
+            let strays = listing.take_strays();
+            let Listing { state, segments } = listing;
             Ok(LogParts { state, end, segments, strays, live_bytes })
         })
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use palisade_store::{BadHeader, Segment, State};
+use palisade_store::{BadHeader, State};
 
 use super::{ATTEMPTS, BadPlace, Inspector, READ_AHEAD_BYTES, RESTARTS};
 use crate::copy::{self, WholeFrames};
 use crate::reader::{EpochSpan, truncated_meanwhile};
 use crate::recovery::layout::Layout;
-use crate::recovery::listing::{Listing, first_stray};
+use crate::recovery::listing::Listing;
 use crate::recovery::verify::{self, Effort};
 use crate::recovery::{EndCause, Scanner};
 use crate::{Error, ErrorKind, Lsn, Result};
@@ -159,7 +159,7 @@ impl Inspector {
     }
 
     fn set_repair_place(&self, verdict: &mut Verdict) -> Result<()> {
-        let listing = match Listing::read(self.store.as_ref()) {
+        let mut listing = match Listing::read(self.store.as_ref()) {
             // The state is damaged: a repair refuses the log.
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
             listing => listing?,
@@ -169,7 +169,8 @@ impl Inspector {
         if verdict.segments == 0 {
             // The headers contradict each other, so nothing is counted yet.
             (verdict.records, verdict.bytes) = (records, bytes);
-            verdict.segments = present(&listing);
+            listing.take_strays();
+            verdict.segments = listing.live().count() as u64;
         }
         Ok(())
     }
@@ -320,18 +321,6 @@ impl Inspector {
         }
         Ok(verdict)
     }
-}
-
-fn present(listing: &Listing) -> u64 {
-    let State { segment_bytes, head, .. } = listing.state;
-    let discarded = listing.discarded_ranges();
-    let own = &listing.segments[..first_stray(&listing.state, &listing.segments)];
-    let counts = |segment: &&Segment| {
-        let base = Lsn::new(segment.number * segment_bytes);
-        let end = base.plus(segment_bytes);
-        end > head && !discarded.cover(base, end)
-    };
-    own.iter().filter(counts).count() as u64
 }
 
 impl Verdict {

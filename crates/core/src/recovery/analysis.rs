@@ -108,7 +108,7 @@ pub(crate) fn analyze(store: &Arc<Store>, options: &Options) -> Result<Analysis>
     }
     let listing = Listing::read(store.as_ref())?;
     listing.check_readable(store.as_ref())?;
-    let layout = Arc::new(Layout::of(listing, store.as_ref())?);
+    let layout = Arc::new(Layout::of(listing, &store.place())?);
     let mut analysis = Analysis::new(Arc::clone(&layout));
     let mut checked_to = layout.state.clean_end;
     if ended_cleanly(&as_reader, &layout, options)? {
@@ -139,7 +139,7 @@ fn analyze_closed(store: &Arc<dyn ReadStore>, options: &Options) -> Result<Optio
     if !may_resume(&listing.state, options) {
         return Ok(None);
     }
-    let analysis = Layout::of(listing, store.as_ref()).and_then(|layout| {
+    let analysis = Layout::of(listing, &store.place()).and_then(|layout| {
         let is_clean = ended_cleanly(store, &layout, options)?;
         Ok(is_clean.then(|| Analysis::new(Arc::new(layout))))
     });

@@ -189,12 +189,8 @@ pub(super) fn spans_of<'a>(
 /// # Errors
 /// `Corrupt` if an epoch is above a later one.
 pub(crate) fn spans_across_breaks(listing: &Listing, place: &str) -> Result<Vec<EpochSpan>> {
-    let State { uuid, segment_bytes, .. } = listing.state;
-    let discarded = listing.discarded_ranges();
-    let is_discarded =
-        |header: &SegmentHeader| discarded.cover(header.base, header.base.plus(segment_bytes));
-    let headers = valid(&listing.segments).filter(|header| !is_discarded(header));
-    spans_of(headers, uuid, place, |last, header| {
+    let headers = listing.live().filter_map(|segment| segment.header.as_ref().ok());
+    spans_of(headers, listing.state.uuid, place, |last, header| {
         let follows = header.predecessor.filter(|before| before.epoch == last.epoch);
         Ok(follows.map_or(header.base, |before| before.end))
     })

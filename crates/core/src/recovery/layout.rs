@@ -8,7 +8,7 @@ use std::sync::Arc;
 use palisade_store::{BadHeader, Predecessor, ReadStore, SegmentHeader, State};
 
 use super::epoch_chain::{newest_epoch, spans_of};
-use super::listing::{Listing, corrupt, first_stray, highest_end};
+use super::listing::{Listing, corrupt, highest_end};
 use crate::reader::{EpochSpan, FrameReader};
 use crate::{Error, Lsn, Result};
 
@@ -47,46 +47,36 @@ impl Layout {
     /// # Errors
     /// `Corrupt`: a segment or header that must be there is missing or damaged.
     pub(crate) fn read(store: &dyn ReadStore) -> Result<Layout> {
-        Layout::of(Listing::read(store)?, store)
+        Layout::of(Listing::read(store)?, &store.place())
     }
 
-    /// Computes the layout of the segments that were found in `store`.
-    pub(super) fn of(listing: Listing, store: &dyn ReadStore) -> Result<Layout> {
-        let (discarded, largest_epoch) = (listing.discarded_ranges(), newest_epoch(&listing));
-        let Listing { state, segments: found } = listing;
-        let segment_bytes = state.segment_bytes;
-        let first_stray = first_stray(&state, &found);
-        let (found, strays) = found.split_at(first_stray);
-        let highest_end = highest_end(found, segment_bytes);
-        let strays = strays.iter().map(|stray| stray.number).collect();
+    /// Computes the layout of the segments that were found at `place`.
+    pub(super) fn of(mut listing: Listing, place: &str) -> Result<Layout> {
+        let strays = listing.take_strays().iter().map(|stray| stray.number).collect();
+        let State { segment_bytes, head, .. } = listing.state;
         let mut layout = Layout {
             segments: BTreeMap::new(),
             damaged: BTreeMap::new(),
             spans: Vec::new(),
             predecessor: Predecessor::default(),
-            largest_epoch,
-            highest_end,
+            largest_epoch: newest_epoch(&listing),
+            highest_end: highest_end(&listing.segments, segment_bytes),
             strays,
-            state,
+            state: listing.state.clone(),
         };
-        for segment in found {
-            let base = Lsn::new(segment.number * segment_bytes);
-            let end = base.plus(segment_bytes);
-            if discarded.cover(base, end) || end <= layout.state.head {
-                continue;
-            }
+        for segment in listing.live() {
             match &segment.header {
                 Ok(header) => drop(layout.segments.insert(segment.number, *header)),
                 Err(text) => drop(layout.damaged.insert(segment.number, text.clone())),
             }
         }
-        layout.list_epochs(store)?;
-        layout.check_the_running_epoch(store)?;
-        layout.check_the_newest_epoch(store)?;
-        let head = layout.state.head;
+        layout.list_epochs(place)?;
+        layout.check_the_running_epoch(place)?;
+        layout.check_the_newest_epoch(place)?;
         // If a truncation of the suffix removed the first record, it removed the head's segment.
+        let discarded = listing.discarded_ranges();
         let has_head = !discarded.cover(head.segment_start(segment_bytes), head);
-        layout.check_what_lies_below(store, has_head)?;
+        layout.check_what_lies_below(has_head, place)?;
         Ok(layout)
     }
 
@@ -158,10 +148,9 @@ impl Layout {
         Ok(())
     }
 
-    fn list_epochs(&mut self, store: &dyn ReadStore) -> Result<()> {
-        let place = store.place();
+    fn list_epochs(&mut self, place: &str) -> Result<()> {
         let headers = self.segments.values();
-        let spans = spans_of(headers, self.state.uuid, &place, |last, header| {
+        let spans = spans_of(headers, self.state.uuid, place, |last, header| {
             let missing = match header.predecessor {
                 Some(before) if before.epoch == last.epoch => return Ok(before.end),
                 before => before.map_or(header.epoch, |before| before.epoch),
@@ -172,7 +161,7 @@ impl Layout {
                 None => (header.number, "is missing".into()),
             };
             let text = format!("the first segment of epoch {missing} {text}");
-            Err(corrupt(text, &place).at_segment(number))
+            Err(corrupt(text, place).at_segment(number))
         });
         self.spans = spans?;
         if let Some(newest) = self.newest() {
@@ -192,7 +181,7 @@ impl Layout {
 
     /// Refuses a log without the first segment of the state's epoch, unless that segment was
     /// released or a newer epoch has replaced the epoch.
-    fn check_the_running_epoch(&self, store: &dyn ReadStore) -> Result<()> {
+    fn check_the_running_epoch(&self, place: &str) -> Result<()> {
         let State { epoch, epoch_base, head, segment_bytes, .. } = self.state;
         if epoch == 0 || epoch_base.plus(segment_bytes) <= head {
             return Ok(());
@@ -208,7 +197,7 @@ impl Layout {
                     Some(text) => format!("the header of epoch {epoch} does not validate: {text}"),
                     None => format!("the first segment of the running epoch {epoch} is missing"),
                 };
-                Err(corrupt(text, &store.place()).at_segment(number))
+                Err(corrupt(text, place).at_segment(number))
             }
         }
     }
@@ -219,33 +208,31 @@ impl Layout {
     /// been in such a segment, or above it, and been acknowledged.
     ///
     /// A clean end proves that no record is above it, so there only appends need the segments.
-    fn check_the_newest_epoch(&self, store: &dyn ReadStore) -> Result<()> {
+    fn check_the_newest_epoch(&self, place: &str) -> Result<()> {
         let Some(newest) = self.newest() else { return Ok(()) };
-        let place = store.place();
         let from = newest.base.max(self.state.head);
         if self.state.clean && self.largest_epoch == self.state.epoch {
-            return self.check_present(from, self.state.clean_end, &place);
+            return self.check_present(from, self.state.clean_end, place);
         }
         if let Some((number, bad)) = self.damaged.iter().next() {
-            return Err(damaged_header(*number, bad, &place));
+            return Err(damaged_header(*number, bad, place));
         }
         let last = self.segments.last_key_value().filter(|(_, last)| last.epoch == newest.epoch);
         let end = last.map_or(from, |(_, last)| last.base.plus(self.state.segment_bytes));
-        self.check_present(from, end, &place)
+        self.check_present(from, end, place)
     }
 
     /// Refuses a log in which a segment below the newest epoch's base is missing: everything below
     /// that base was durable. If the log `has_head`, the head's segment must be there, too.
-    fn check_what_lies_below(&self, store: &dyn ReadStore, has_head: bool) -> Result<()> {
-        let place = store.place();
+    fn check_what_lies_below(&self, has_head: bool, place: &str) -> Result<()> {
         let head = self.state.head;
         let Some((newest, older)) = self.spans.split_last() else { return Ok(()) };
         // A head within a segment proves that the segment was there and durable.
         if has_head {
-            self.check_present(head.segment_start(self.state.segment_bytes), head, &place)?;
+            self.check_present(head.segment_start(self.state.segment_bytes), head, place)?;
         }
         for span in older {
-            self.check_present(span.base.max(head), span.end, &place)?;
+            self.check_present(span.base.max(head), span.end, place)?;
         }
         let first = self.spans[0];
         // The lowest segment present must hold the head, or begin the first epoch above it.
@@ -255,11 +242,11 @@ impl Layout {
             None => first.base <= head,
         });
         if !is_first {
-            self.check_present(head, first.base, &place)?;
+            self.check_present(head, first.base, place)?;
         }
         let base_number = newest.base.segment(self.state.segment_bytes);
         let damaged = self.damaged.range(..base_number).next();
-        damaged.map_or(Ok(()), |(number, bad)| Err(damaged_header(*number, bad, &place)))
+        damaged.map_or(Ok(()), |(number, bad)| Err(damaged_header(*number, bad, place)))
     }
 }
 

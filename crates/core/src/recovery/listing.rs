@@ -76,15 +76,8 @@ impl Listing {
     /// head or between two epochs. An open must not decide without it: an unreadable header is not
     /// one that a crash left, and the segment may have acknowledged records.
     pub(super) fn check_readable(&self, store: &dyn ReadStore) -> Result<()> {
-        let State { segment_bytes, head, .. } = self.state;
-        let discarded = self.discarded_ranges();
-        for Segment { number, header } in &self.segments {
-            let base = Lsn::new(number * segment_bytes);
-            let end = base.plus(segment_bytes);
-            if let Err(bad @ BadHeader::Unreadable(_)) = header
-                && end > head
-                && !discarded.cover(base, end)
-            {
+        for Segment { number, header } in self.live() {
+            if let Err(bad @ BadHeader::Unreadable(_)) = header {
                 let error = Error::new(ErrorKind::Io, bad.to_string()).with_advice(UNREADABLE);
                 return Err(error.at_path(store.segment_place(*number)).at_segment(*number));
             }
@@ -95,6 +88,22 @@ impl Listing {
     /// Returns the ranges between the end of one epoch and the base of the next.
     pub(crate) fn discarded_ranges(&self) -> DiscardedRanges {
         DiscardedRanges::of(valid(&self.segments))
+    }
+
+    /// Returns the segments at or above the head's and outside of discarded ranges.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Segment> {
+        let State { segment_bytes, head, .. } = self.state;
+        let discarded = self.discarded_ranges();
+        self.segments.iter().filter(move |segment| {
+            let base = Lsn::new(segment.number * segment_bytes);
+            let end = base.plus(segment_bytes);
+            head < end && !discarded.cover(base, end)
+        })
+    }
+
+    /// Removes the stray files, and returns them.
+    pub(crate) fn take_strays(&mut self) -> Vec<Segment> {
+        self.segments.split_off(first_stray(&self.state, &self.segments))
     }
 
     /// Returns the seeds to try for each segment. For a damaged header these are the seeds of the
