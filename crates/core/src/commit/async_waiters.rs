@@ -192,7 +192,6 @@ impl Commit {
         key: &mut Option<Key>,
         context: &mut Context<'_>,
     ) -> Poll<Result<()>> {
-        self.check_process()?;
         // A waker's clone and drop are foreign code, which may call the log: what this poll drops
         // is declared before the guard, so it is dropped after it.
         let mut waker = context.waker().clone();
@@ -223,9 +222,6 @@ impl Commit {
     }
 
     pub(crate) fn cancel_wait(&self, wait: Wait, key: Key) {
-        if !self.buffer.is_own() {
-            return;
-        }
         let cancelled = self.async_waiters.state.lock().of(wait).remove(&key);
         // A waker's drop is foreign code: outside of the lock. The caller is a drop, too.
         let _ = survive(|| drop(cancelled));

@@ -114,7 +114,6 @@ impl Timer {
 
 impl Commit {
     pub(crate) fn start_flusher(self: &Arc<Self>, interval: Option<Duration>) -> Result<()> {
-        self.check_process()?;
         self.flusher.thread.start(|| {
             let log = Arc::clone(self);
             move || log.run_flusher(interval)

@@ -104,6 +104,31 @@ use crate::{Error, ErrorKind, Lsn, Options, Result, Store};
 /// Groups of this round, of the next, and two for late threads. (Models have fewer schedules.)
 const GROUPS: usize = if cfg!(loom) { 2 } else { 4 };
 
+/// The log that all handles share. In a forked child a thread of the parent may hold its locks for
+/// ever, so each call names here whether it runs there.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedCommit(Arc<Commit>);
+
+impl SharedCommit {
+    pub(crate) fn new(commit: Commit) -> SharedCommit {
+        SharedCommit(Arc::new(commit))
+    }
+
+    /// Returns the log in the process that opened it, and refuses a forked child. A call that takes
+    /// a lock, also one of a handle, does this first.
+    #[inline]
+    pub(crate) fn own(&self) -> Result<&Arc<Commit>> {
+        self.0.check_process().map(|()| &self.0)
+    }
+
+    /// Returns the log also in a forked child, for what takes no lock: watermarks, the store's
+    /// place, and reservations, which check the process themselves.
+    #[inline]
+    pub(crate) fn lock_free(&self) -> &Commit {
+        &self.0
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) buffer: Buffer,
@@ -174,7 +199,6 @@ impl Commit {
     /// Waits until everything below `target` is durable. Returns false at the deadline, but leads a
     /// round first if leadership is free.
     pub(crate) fn wait(&self, target: Lsn, deadline: Option<Instant>) -> Result<bool> {
-        self.check_process()?;
         if self.durable.read() >= target {
             return Ok(true);
         }
@@ -226,7 +250,6 @@ impl Commit {
         deadline: Instant,
         is_cancelled: impl Fn() -> bool,
     ) -> Result<bool> {
-        self.check_process()?;
         loop {
             let seen = self.observers.look();
             self.observers.register(target);
@@ -292,10 +315,8 @@ impl Commit {
         claim.occupy(&self.buffer, bytes, limit, self.durable.peek())
     }
 
-    /// Refuses a forked child. Every call checks this before it takes a lock, which a thread of the
-    /// parent may have held at the fork.
     #[inline]
-    pub(crate) fn check_process(&self) -> Result<()> {
+    fn check_process(&self) -> Result<()> {
         if self.buffer.is_own() { Ok(()) } else { Err(self.forked()) }
     }
 
@@ -303,7 +324,7 @@ impl Commit {
     /// of the last handle does not suffice: those of other threads of the parent stay in the child
     /// for ever.
     #[cold]
-    pub(crate) fn forked(&self) -> Error {
+    fn forked(&self) -> Error {
         self.store.close();
         let text = "this process was forked from the one that opened the log";
         let error = Error::new(ErrorKind::Forked, text).at_path(self.store.place());

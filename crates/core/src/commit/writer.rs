@@ -63,7 +63,6 @@ impl Commit {
     /// Writes what is filled and returns the new *written*. Leaves later reservations to the next
     /// call, so that no thread writes for the others for ever.
     pub(crate) fn write_filled(&self) -> Result<Lsn> {
-        self.check_process()?;
         let until = self.buffer.reserved();
         let write = || self.write_with(&mut self.cursor.lock(), until);
         self.poison_unless_no_space(self.poison_on_panic(write))
@@ -71,7 +70,6 @@ impl Commit {
 
     /// As `write_filled`, unless another thread holds the write lock.
     pub(crate) fn try_write_filled(&self) -> Result<()> {
-        self.check_process()?;
         let until = self.buffer.reserved();
         let write = || match self.cursor.try_lock() {
             Some(mut cursor) => self.write_with(&mut cursor, until).map(drop),

@@ -132,8 +132,9 @@ impl Wal {
         }
         let lsn = self.append_frame::<false>(tag, data, WhenFull::Wait)?;
         let end = lsn.plus(framed_bytes(data.len()));
-        let waited = self.handle.commit.wait(end, None).and_then(|_| self.check_not_truncated(lsn));
-        waited.map(|()| lsn).map_err(|error| error.after_append(lsn))
+        let waited = self.handle.commit.own().and_then(|log| log.wait(end, None));
+        let checked = waited.and_then(|_| self.check_not_truncated(lsn));
+        checked.map(|()| lsn).map_err(|error| error.after_append(lsn))
     }
 
     /// Appends a record of `len` bytes that `fill` writes in place. `fill` gets the record's LSN,
@@ -159,7 +160,7 @@ impl Wal {
         let mut run = |bytes: &mut [u8]| {
             fill.take().expect("runs once")(lsn, bytes);
             // In a child that the closure forked, the range belongs to the parent.
-            self.handle.commit.check_process().map(|()| crc32c_append(0, bytes))
+            self.handle.commit.own().map(|_| crc32c_append(0, bytes))
         };
         let checksum = match reserved.fill(HEADER_BYTES as u64, len, &mut run) {
             Some(checksum) => checksum?,
@@ -241,7 +242,7 @@ impl Wal {
         when_full: WhenFull,
     ) -> Result<Lsn> {
         let frame_bytes = self.check_len(data.len())?;
-        self.handle.commit.buffer.fetch_ahead(frame_bytes);
+        self.handle.commit.lock_free().buffer.fetch_ahead(frame_bytes);
         let checksum = crc32c_append(0, data);
         let mut reserved = self.reserve(frame_bytes, when_full)?;
         let lsn = reserved.lsn();
@@ -260,7 +261,7 @@ impl Wal {
 
     #[inline(always)]
     pub(super) fn reserve(&self, bytes: u64, when_full: WhenFull) -> Result<Reserved<'_>> {
-        let log = &*self.handle.commit;
+        let log = self.handle.commit.lock_free();
         let limit = log.buffer.admission_limit();
         let has_room = log.buffer.has_room(bytes, limit);
         let claimed = if has_room { log.buffer.reserve(bytes).ok() } else { None };
@@ -285,7 +286,7 @@ impl Wal {
     ) -> [u64; HEADER_BYTES / 8] {
         let at = reserved.lsn().plus(offset);
         let header = Header { durable_lag: reserved.durable_lag + offset, ..header };
-        header.encode_words(self.handle.commit.buffer.seed(), at)
+        header.encode_words(self.handle.commit.lock_free().buffer.seed(), at)
     }
 
     #[inline]
@@ -302,7 +303,9 @@ impl Wal {
     fn act_on_append(&self, start: Lsn, end: Lsn) -> Result<()> {
         match self.handle.policy {
             SyncPolicy::OnCommit | SyncPolicy::Interval(_) => return self.write_complete_piece(),
-            SyncPolicy::Always => self.handle.commit.wait(end, None).map(drop),
+            SyncPolicy::Always => {
+                self.handle.commit.own().and_then(|log| log.wait(end, None)).map(drop)
+            }
             SyncPolicy::Os => self.flush_until(end),
         }
         .and_then(|()| self.check_not_truncated(start))
@@ -310,7 +313,7 @@ impl Wal {
 
     /// The flusher writes the piece while it is in the cache. This thread is the fallback.
     fn write_complete_piece(&self) -> Result<()> {
-        let log = &self.handle.commit;
+        let log = self.handle.commit.own()?;
         let has_flusher = self.handle.writes_behind && self.ensure_flusher().is_ok();
         if has_flusher && log.write_soon() {
             return Ok(());

@@ -66,7 +66,7 @@ impl Wal {
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
         let path = path.as_ref();
         let backup = self.backup()?;
-        let log = self.handle.commit.store.place();
+        let log = self.handle.commit.lock_free().store.place();
         // A log on another disk has a place that this disk does not know.
         if Path::new(&log).exists() {
             copy::check_apart(Path::new(&log), path)?;
@@ -95,7 +95,7 @@ impl Wal {
             let view = self.handle.epochs.view(None, || self.durable_lsn());
             (pin, state.clone(), view)
         };
-        let store = Arc::clone(&self.handle.commit.store);
+        let store = Arc::clone(&self.handle.commit.own()?.store);
         let salt = store.random()?;
         let reserved = self.reserved_lsn();
         let store = store as Arc<dyn ReadStore>;

@@ -250,7 +250,7 @@ impl FrameRun {
     /// written. The range becomes padding.
     fn check_is_whole(&self, wal: &Wal, reserved: &Reserved<'_>) -> Result<()> {
         // In a child that the iterator forked, the range belongs to the parent.
-        wal.handle.commit.check_process()?;
+        wal.handle.commit.own()?;
         let is_whole = reserved.lsn().plus(self.at) == reserved.end();
         assert!(is_whole, "the records changed while they were appended");
         Ok(())
@@ -265,7 +265,7 @@ impl FrameRun {
         record: &[u8],
     ) -> Result<()> {
         // In a child that the record forked, the range belongs to the parent.
-        wal.handle.commit.check_process()?;
+        wal.handle.commit.own()?;
         let header = Header::new(Kind::Data, tag, record.len() as u32, crc32c_append(0, record));
         let header = header.member_if(self.are_members).encoded_if(is_encoded);
         let head = wal.encode(reserved, self.at, header);

@@ -26,7 +26,7 @@ impl Wal {
     /// no LSN is left for a clean end; nothing was changed. `Closed`: the log has a clean end.
     pub fn close(&self) -> Result<()> {
         span!("close", log = %self.uuid());
-        let log = &self.handle.commit;
+        let log = self.handle.commit.own()?;
         log.check()?;
         // The mark is evidence for the records before it. If there is no space for the mark, the
         // log ends without one. If an earlier call of `close` failed, it may have written the mark.
@@ -74,11 +74,8 @@ impl Wal {
     /// ```
     pub fn abandon(self) {
         span!("abandon", log = %self.uuid());
-        let log = &self.handle.commit;
-        if log.check_process().is_err() {
-            // The log belongs to the parent.
-            return;
-        }
+        // In a forked child the log belongs to the parent.
+        let Ok(log) = self.handle.commit.own() else { return };
         log.poison(Error::new(ErrorKind::Poisoned, "the log was abandoned"));
         // A round, release or save that is running ends first, because the next open changes the
         // same files. A later one finds a poisoned log with the state of a closed one. A callback
@@ -95,25 +92,21 @@ impl Wal {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.commit.check_process().is_err() {
-            // The log and its threads belong to the parent.
-            return;
-        }
+        // In a forked child the log and its threads belong to the parent.
+        let Ok(log) = self.commit.own() else { return };
         // No other thread appends: all reservations are filled. A failure cannot be reported. A log
         // buffer that outlives the process keeps the bytes, and recovery replays them.
-        let is_all_written = self
-            .commit
-            .write_filled()
-            .is_ok_and(|written| written >= self.commit.buffer.reserved());
-        self.commit.stop_background_threads();
+        let is_all_written =
+            log.write_filled().is_ok_and(|written| written >= log.buffer.reserved());
+        log.stop_background_threads();
         // After a failed write or sync the operating system may drop the written bytes. The log
         // buffer still has them, so keep it.
-        if is_all_written && self.commit.check().is_ok() {
-            self.commit.store.empty_buffer();
+        if is_all_written && log.check().is_ok() {
+            log.store.empty_buffer();
         }
         // Without it, nothing would show after a restart that the last segments are gone.
         let _ = self.save_durable();
-        self.commit.store.close();
+        log.store.close();
     }
 }
 
@@ -141,19 +134,13 @@ impl Future for Ended {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
         let Ended { wal, key } = self.get_mut();
-        let log = wal.commit_state();
-        if let Err(error) = log.check_goes_on(NEVER_DURABLE).and_then(|()| wal.ensure_flusher()) {
-            return Poll::Ready(error);
-        }
-        let waited = log.poll_wait(Wait::Watch, NEVER_DURABLE, key, context);
-        waited.map(|ended| ended.err().unwrap_or(Error::bare(ErrorKind::Closed)))
+        let watched = wal.poll_wait(Wait::Watch, NEVER_DURABLE, key, context);
+        watched.map(|ended| ended.err().unwrap_or(Error::bare(ErrorKind::Closed)))
     }
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.wal.commit_state().cancel_wait(Wait::Watch, key);
-        }
+        self.wal.cancel_wait(Wait::Watch, &mut self.key);
     }
 }

@@ -134,7 +134,7 @@ impl Cursor {
     /// `create_cursor`, `remove_cursor`, `truncate_before` above the head, `checkpoint` above the
     /// last one, `close`.
     pub fn confirm(&self) {
-        if self.tail.is_ok() && self.wal.handle.commit.check_process().is_ok() {
+        if self.tail.is_ok() && self.wal.handle.commit.own().is_ok() {
             self.wal.handle.confirmations.confirm(&self.name, self.processed());
         }
     }
@@ -147,7 +147,7 @@ impl Cursor {
     /// `NoFiles`, `Io`, `PermissionDenied`, `NotFound`: the next open may find the position; call
     /// again. `Closed`, `Poisoned`, `Forked`.
     pub fn save(&self) -> Result<()> {
-        self.wal.handle.commit.check_process()?;
+        self.wal.handle.commit.own()?;
         self.tail.as_ref().map_err(Clone::clone)?;
         let (at, head) = (self.processed(), self.wal.head_lsn());
         if self.is_below_head(at) && !self.wal.is_at_head(at) {
@@ -166,7 +166,7 @@ impl Cursor {
     /// has moved.
     pub fn seek(&mut self, lsn: Lsn) -> Result<()> {
         let (tail, lease) = self.tail_at(lsn)?;
-        self.wal.handle.commit.wait(tail.position(), None)?;
+        self.wal.handle.commit.own()?.wait(tail.position(), None)?;
         (self.tail, self.lease, self.begin, self.found) = (Ok(tail), lease, lsn, None);
         #[cfg(feature = "stream")]
         {
@@ -287,7 +287,7 @@ impl futures_core::Stream for Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        if self.wal.handle.commit.check_process().is_ok() {
+        if self.wal.handle.commit.own().is_ok() {
             self.wal.handle.confirmations.leave(&self.name);
         }
     }

@@ -22,6 +22,7 @@ mod truncate_before;
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use palisade_store::State;
 use palisade_store::sync::{AtomicU64, Mutex, Ordering};
@@ -40,7 +41,7 @@ pub use self::tail::{Tail, TailCanceller};
 pub use self::ticket::Ticket;
 use crate::Codec;
 use crate::buffer::{Buffer, Stop};
-use crate::commit::Commit;
+use crate::commit::{Commit, Key, SharedCommit, Wait};
 use crate::events::Observer;
 use crate::recovery::Recovered;
 use crate::stats::Gauges;
@@ -95,7 +96,7 @@ enum LastSave {
 
 #[derive(Debug)]
 struct Handle {
-    commit: Arc<Commit>,
+    commit: SharedCommit,
     policy: SyncPolicy,
     // If an append's start and end differ in these bits, it completes a piece of `write_bytes`, or
     // the policy asks for something after each append.
@@ -149,7 +150,7 @@ impl Wal {
             read_ahead_bytes: options.read_ahead_bytes,
             pins: Arc::default(),
             confirmations: Confirmations::default(),
-            commit: Arc::new(Commit::new(buffer, store, base, observer, options)),
+            commit: SharedCommit::new(Commit::new(buffer, store, base, observer, options)),
             uuid: state.uuid,
             head: Watermark::new(state.head),
             checkpoint: AtomicU64::new(state.checkpoint.as_u64()),
@@ -161,14 +162,15 @@ impl Wal {
             report,
         };
         let wal = Wal { handle: Arc::new(handle) };
+        let log = wal.handle.commit.own()?;
         if is_empty_epoch {
-            wal.handle.commit.refuse_above_limit();
+            log.refuse_above_limit();
         }
         if let SyncPolicy::Interval(_) = options.sync_policy {
             wal.ensure_flusher()?;
         }
         if options.soft_limit.is_some() {
-            wal.handle.commit.start_worker(|log| &log.callbacks)?;
+            log.start_worker(|log| &log.callbacks)?;
         }
         Ok(wal)
     }
@@ -179,7 +181,7 @@ impl Wal {
     /// # Errors
     /// `NoSpace`: free space and call again.
     pub fn sync(&self) -> Result<()> {
-        self.handle.commit.wait(self.reserved_lsn(), None).map(drop)
+        self.handle.commit.own()?.wait(self.reserved_lsn(), None).map(drop)
     }
 
     /// Returns a ticket for everything that was reserved before the call, for an async
@@ -211,7 +213,7 @@ impl Wal {
     /// [`sync`](Wal::sync).
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         let target = self.end_covering(lsn)?;
-        self.handle.commit.wait(target, None)?;
+        self.handle.commit.own()?.wait(target, None)?;
         self.check_not_truncated(lsn)
     }
 
@@ -234,7 +236,7 @@ impl Wal {
         let epochs = Arc::clone(&self.handle.epochs);
         let callback =
             move |result: Result<()>| f(result.and_then(|()| epochs.check_not_truncated(lsn)));
-        self.handle.commit.register_callback(target, Box::new(callback))
+        self.handle.commit.own()?.register_callback(target, Box::new(callback))
     }
 
     /// Waits until the operating system has the record at `lsn`.
@@ -250,17 +252,17 @@ impl Wal {
     /// Returns the end of the last reservation. An append below it may not have returned yet.
     #[must_use]
     pub fn reserved_lsn(&self) -> Lsn {
-        self.handle.commit.buffer.reserved()
+        self.handle.commit.lock_free().buffer.reserved()
     }
 
     pub(crate) fn filled_lsn(&self) -> Lsn {
-        self.handle.commit.filled.read()
+        self.handle.commit.lock_free().filled.read()
     }
 
     /// Returns the end of the prefix that the operating system has.
     #[must_use]
     pub fn written_lsn(&self) -> Lsn {
-        self.handle.commit.buffer.written.read()
+        self.handle.commit.lock_free().buffer.written.read()
     }
 
     /// Returns the end of the prefix that survives power loss. No record and no batch crosses it,
@@ -270,7 +272,7 @@ impl Wal {
     /// no append ([`resume_lsn`](Wal::resume_lsn)).
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
-        self.handle.commit.durable.read()
+        self.handle.commit.lock_free().durable.read()
     }
 
     /// Returns the head. Everything below was truncated.
@@ -293,7 +295,7 @@ impl Wal {
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let extent = || (self.head_lsn(), self.reserved_lsn());
-        if self.handle.commit.check_process().is_err() {
+        if self.handle.commit.own().is_err() {
             // A thread of the parent may hold the lock of the epochs for ever.
             let (head, end) = extent();
             return end.bytes_since(head);
@@ -338,7 +340,7 @@ impl Wal {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let log = &self.handle.commit;
+        let log = self.handle.commit.lock_free();
         log.counters.snapshot(log.buffer.is_own(), || Gauges {
             watermarks: [
                 self.head_lsn(),
@@ -364,20 +366,42 @@ impl Wal {
         self.handle.codec.as_deref()
     }
 
-    pub(crate) fn commit_state(&self) -> &Commit {
-        &self.handle.commit
-    }
-
     pub(crate) fn ensure_flusher(&self) -> Result<()> {
         let interval = match self.handle.policy {
             SyncPolicy::Interval(interval) => Some(interval),
             _ => None,
         };
-        self.handle.commit.start_flusher(interval)
+        self.handle.commit.own()?.start_flusher(interval)
+    }
+
+    /// Polls a wait with the registration `key`, and starts the flusher, which serves it. A wait
+    /// that watches fails if nothing more comes to `target`.
+    fn poll_wait(
+        &self,
+        wait: Wait,
+        target: Lsn,
+        key: &mut Option<Key>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<()>> {
+        let log = self.handle.commit.own()?;
+        if wait == Wait::Watch {
+            log.check_goes_on(target)?;
+        }
+        self.ensure_flusher()?;
+        log.poll_wait(wait, target, key, context)
+    }
+
+    /// Ends the wait with the registration `key`, unless it has none.
+    fn cancel_wait(&self, wait: Wait, key: &mut Option<Key>) {
+        if let Some(key) = key.take()
+            && let Ok(log) = self.handle.commit.own()
+        {
+            log.cancel_wait(wait, key);
+        }
     }
 
     fn check_open(&self) -> Result<()> {
-        let log = &self.handle.commit;
+        let log = self.handle.commit.own()?;
         log.check()?;
         match log.buffer.tail() {
             Ok(_) | Err(Stop::Paused) => Ok(()),
@@ -386,7 +410,7 @@ impl Wal {
     }
 
     fn end_covering(&self, lsn: Lsn) -> Result<Lsn> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         let reserved = self.reserved_lsn();
         if lsn >= reserved {
             let text = format!("the log ends at LSN {reserved}");
@@ -405,14 +429,15 @@ impl Wal {
 
     #[inline]
     pub(crate) fn check_not_truncated(&self, lsn: Lsn) -> Result<()> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         self.handle.epochs.check_not_truncated(lsn)
     }
 
     fn flush_until(&self, target: Lsn) -> Result<()> {
-        let log = &self.handle.commit;
         let mut backoff = palisade_store::sync::Backoff::default();
-        while log.buffer.written.read() < target {
+        let written = &self.handle.commit.lock_free().buffer.written;
+        while written.read() < target {
+            let log = self.handle.commit.own()?;
             log.check()?;
             if log.write_filled()? < target {
                 // There is a hole below the target. Its owner sends no wake-up, so poll.
@@ -431,7 +456,7 @@ impl fmt::Debug for Wal {
             .field("durable", &self.durable_lsn())
             .field("written", &self.written_lsn())
             .field("reserved", &self.reserved_lsn())
-            .field("failure", &self.handle.commit.check().err())
+            .field("failure", &self.handle.commit.own().and_then(|log| log.check()).err())
             .finish_non_exhaustive()
     }
 }

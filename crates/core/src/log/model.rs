@@ -8,6 +8,7 @@ use super::Wal;
 use super::first_records::FirstRecords;
 use super::pins::{Lease, Pin, PinKind};
 use super::truncate_after::NewEnd;
+use crate::commit::Commit;
 use crate::frame::EpochSeed;
 use crate::reader::EpochSpan;
 use crate::recovery::Recovered;
@@ -62,8 +63,12 @@ impl Wal {
         self.handle.change_state(None, |state| state.checkpoint = checkpoint)
     }
 
+    pub(crate) fn commit_state(&self) -> &Commit {
+        self.handle.commit.own().expect("models do not fork")
+    }
+
     pub(crate) fn refuse_above_limit(&self) {
-        self.handle.commit.refuse_above_limit();
+        self.commit_state().refuse_above_limit();
     }
 
     pub(crate) fn release(&self) -> Result<()> {

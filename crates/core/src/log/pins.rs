@@ -133,7 +133,7 @@ impl Pin {
 
 impl Pinned for Pin {
     fn check_process(&self) -> Result<()> {
-        self.wal.handle.commit.check_process()
+        self.wal.handle.commit.own().map(drop)
     }
 
     fn advance(&mut self, lsn: Lsn) -> Lsn {
@@ -161,7 +161,7 @@ impl Pinned for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let handle = &self.wal.handle;
-        if handle.commit.check_process().is_err() {
+        if handle.commit.own().is_err() {
             return;
         }
         handle.pins.remove(&self.key);
@@ -199,7 +199,7 @@ impl Hold {
     /// As `Wal::records_from`.
     pub fn records(&self) -> Result<Records> {
         let wal = &self.0.wal;
-        wal.handle.commit.check_process()?;
+        wal.handle.commit.own()?;
         let written = wal.written_lsn();
         let View { spans, end, begin } = wal.view(Some(self.lsn()));
         let from = begin.map_or(self.lsn(), |begin| begin.next);

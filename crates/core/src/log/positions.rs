@@ -139,7 +139,7 @@ impl Wal {
         }
         if let Some(from) = from {
             self.check_begin(from)?;
-            self.handle.commit.wait(from, None)?;
+            self.handle.commit.own()?.wait(from, None)?;
         }
         let mut refusal = None;
         self.handle.change_state(from, |state| {
@@ -178,7 +178,7 @@ impl Wal {
     /// # Errors
     /// `Forked`.
     pub fn cursors(&self) -> Result<Vec<CursorStatus>> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         let cursors = self.handle.state.lock().cursors.clone();
         let known = self.handle.confirmations.0.lock();
         let status = |cursor: SavedCursor| {
@@ -213,7 +213,7 @@ impl Handle {
 
     pub(super) fn head_towards(&self, to: Lsn, state: &State) -> Lsn {
         let epochs = &self.epochs;
-        let lag = |at| epochs.lag(|| (at, self.commit.buffer.reserved()));
+        let lag = |at| epochs.lag(|| (at, self.commit.lock_free().buffer.reserved()));
         let keeps = |cursor: &&SavedCursor| cursor.keeps(lag(cursor.position));
         let kept = state.cursors.iter().filter(keeps);
         let lowest = kept.map(|cursor| epochs.skip_unused(cursor.position)).min();

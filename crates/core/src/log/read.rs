@@ -96,7 +96,7 @@ impl Wal {
     /// # Errors
     /// As [`get`](Wal::get), for one of the LSNs.
     pub fn get_batch(&self, lsns: &[Lsn]) -> Result<Vec<RecordBuf>> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         let Some(&highest) = lsns.iter().max() else { return Ok(Vec::new()) };
         lsns.iter().try_for_each(|&lsn| self.check_record(lsn).map(drop))?;
         self.flush_until(highest.plus(1))?;
@@ -142,7 +142,7 @@ impl Wal {
     /// # Errors
     /// `NoSpace`, `Poisoned`: not all records could be written. Else as [`Records::next`].
     pub fn last_record(&self) -> Result<Option<RecordBuf>> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         self.unless_truncated(|| self.last_in(&self.view(None)))
     }
 
@@ -152,7 +152,7 @@ impl Wal {
         let segment_bytes = self.handle.segment_bytes;
         let segment_below = |at: Lsn| at.before().segment_start(segment_bytes);
         // Unless the last reservation that was written is padding or a mark, it has the record.
-        let last_written = self.handle.commit.last_written();
+        let last_written = self.handle.commit.lock_free().last_written();
         let was_written = last_written > Lsn::ZERO;
         let mut from = if was_written { last_written.min(end) } else { segment_below(end) };
         let mut to = end;
@@ -253,7 +253,7 @@ impl Wal {
 
     /// Accepts records, the head, and the end of the log or of an epoch.
     pub(super) fn check_begin(&self, lsn: Lsn) -> Result<()> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         if self.is_at_head(lsn) {
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl Wal {
         kind: PinKind,
         lease: Option<Arc<Lease>>,
     ) -> Result<(Pin, View)> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         let state = self.handle.state.lock();
         let view = self.view(from);
         match view.begin {
@@ -325,7 +325,7 @@ impl Wal {
     }
 
     pub(super) fn frame_reader(&self, read_ahead_bytes: usize) -> FrameReader {
-        let store = Arc::clone(&self.handle.commit.store) as Arc<dyn ReadStore>;
+        let store = Arc::clone(&self.handle.commit.lock_free().store) as Arc<dyn ReadStore>;
         FrameReader::new(store, self.handle.segment_bytes, read_ahead_bytes).starting_small()
     }
 
@@ -334,7 +334,7 @@ impl Wal {
     }
 
     pub(super) fn check_readable(&self, lsn: Lsn) -> Result<()> {
-        self.handle.commit.check_process()?;
+        self.handle.commit.own()?;
         let (head, reserved) = (self.head_lsn(), self.reserved_lsn());
         if lsn < head {
             return Err(below_head(lsn, head));
@@ -356,7 +356,7 @@ impl Wal {
         if lsn >= self.written_lsn() {
             return none();
         }
-        let store = self.handle.commit.store.as_ref();
+        let store = self.handle.commit.lock_free().store.as_ref();
         match missing_segment(store, self.handle.segment_bytes, lsn) {
             // Check after the look: a truncation may have freed the segment before it.
             Some(missing) => truncated().unwrap_or(missing),

@@ -20,7 +20,7 @@ use std::time::Duration;
 use palisade_store::sync::{Instant, Mutex, WaitWord, survive};
 
 use super::{Handle, Wal};
-use crate::commit::Commit;
+use crate::commit::SharedCommit;
 use crate::events::span;
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -28,7 +28,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// does not keep the log open.
 #[must_use = "only this says whether the files were freed"]
 pub struct Release {
-    commit: Arc<Commit>,
+    commit: SharedCommit,
     slot: Arc<Slot>,
 }
 
@@ -78,7 +78,7 @@ impl Release {
     pub(crate) fn model(log: &Wal) -> (Release, impl FnOnce(Result<()>) + use<>) {
         let slot = Arc::new(Slot::default());
         let job = ReleaseJob { slot: Arc::clone(&slot), result: None };
-        let release = Release { commit: Arc::clone(&log.handle.commit), slot };
+        let release = Release { commit: log.handle.commit.clone(), slot };
         let finish = move |result| {
             let mut job = job;
             job.result = Some(result);
@@ -117,14 +117,14 @@ impl Wal {
         let slot = Arc::new(Slot::default());
         let job = ReleaseJob { slot: Arc::clone(&slot), result: None };
         let handle = Arc::downgrade(&self.handle);
-        self.handle.commit.release_soon(Box::new(move |_| {
+        self.handle.commit.own()?.release_soon(Box::new(move |_| {
             // While it runs, this is a handle, too: if the others go, the log ends on this thread.
             let handle = handle.upgrade();
             // Dropped before the handle: a callback that waits for it keeps the log from ending.
             let mut job = job;
             job.result = handle.as_deref().map(release);
         }))?;
-        Ok(Release { commit: Arc::clone(&self.handle.commit), slot })
+        Ok(Release { commit: self.handle.commit.clone(), slot })
     }
 }
 
@@ -154,7 +154,7 @@ impl Release {
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Result<bool> {
-        self.commit.check_process()?;
+        self.commit.own()?;
         loop {
             let seen = self.slot.word.look();
             if let Some(result) = self.slot.result() {
@@ -172,7 +172,7 @@ impl Future for Release {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.commit.check_process()?;
+        self.commit.own()?;
         // Foreign code clones and drops wakers: outside of the lock.
         let waker = context.waker().clone();
         let _dropped;
@@ -188,7 +188,7 @@ impl Future for Release {
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A forked child may find the lock of the result held.
-        let is_done = self.commit.check_process().is_ok() && self.slot.result().is_some();
+        let is_done = self.commit.own().is_ok() && self.slot.result().is_some();
         f.debug_struct("Release").field("is_done", &is_done).finish_non_exhaustive()
     }
 }

@@ -61,8 +61,7 @@ impl Wal {
     /// # Errors
     /// `NoFiles`, `Io`: the folder cannot be listed. `Forked`.
     pub fn space(&self) -> Result<Space> {
-        self.handle.commit.check_process()?;
-        let (segments, taken) = self.handle.commit.segments_in_use()?;
+        let (segments, taken) = self.handle.commit.own()?.segments_in_use()?;
         let pins = self.handle.pins.all();
         let kept = self.cursors()?.into_iter().filter(|cursor| cursor.keeps_the_log);
         let mut counts = BTreeMap::new();

@@ -13,14 +13,14 @@ impl Handle {
         let _releasing = self.releasing.lock();
         self.change_state(None, |state| {
             state.clean = true;
-            state.clean_end = self.commit.buffer.reserved();
+            state.clean_end = self.commit.lock_free().buffer.reserved();
             state.epochs = self.epochs.extents(state.head, state.clean_end);
         })
     }
 
     /// Saves how far the log is durable, as evidence for an open that finds no log buffer.
     pub(super) fn save_durable(&self) -> Result<()> {
-        let durable = self.commit.durable.read();
+        let durable = self.commit.lock_free().durable.read();
         if durable <= self.state.lock().floor() {
             return Ok(());
         }
@@ -37,7 +37,8 @@ impl Handle {
         let mut saving = self.saving.lock();
         // No truncation comes between this check and the save.
         named.map_or(Ok(()), |lsn| self.epochs.check_not_truncated(lsn))?;
-        self.commit.check()?;
+        let log = self.commit.own()?;
+        log.check()?;
         let before = self.state.lock().clone();
         if before.clean {
             return Err(Error::bare(ErrorKind::Closed));
@@ -48,7 +49,7 @@ impl Handle {
         // A save that failed may have reached the disk.
         if next != before || *saving == LastSave::Failed {
             *saving = LastSave::Failed;
-            self.commit.store.save_state(&next)?;
+            log.store.save_state(&next)?;
             *saving = LastSave::Done;
             self.set_state(next.clone());
         }

@@ -23,7 +23,7 @@ use palisade_store::sync::{Instant, OnceLock};
 use super::Wal;
 use super::epochs::{View, truncated_error};
 use super::pins::{Lease, PinKind};
-use crate::commit::{Commit, Key, Wait};
+use crate::commit::{Key, SharedCommit, Wait};
 use crate::frame::Header;
 #[cfg(feature = "stream")]
 use crate::reader::RecordBuf;
@@ -208,7 +208,7 @@ impl Tail {
     }
 
     fn step(&mut self) -> Result<TailStep> {
-        self.wal.handle.commit.check_process()?;
+        self.wal.handle.commit.own()?;
         loop {
             if self.records.is_finished() || self.cancelled.get().is_some() {
                 return Ok(TailStep::Finished);
@@ -254,25 +254,24 @@ impl Tail {
     }
 
     fn wait_beyond(&self, at: Lsn, deadline: Option<Instant>) -> Result<bool> {
+        let log = self.wal.handle.commit.own()?;
         let now = Instant::now();
         let deadline = deadline.unwrap_or(now + Duration::from_secs(1 << 30));
         if now >= deadline {
             // A consumer that never waits learns the end of the log here.
-            return self.wal.commit_state().check_goes_on(at.plus(1)).map(|()| false);
+            return log.check_goes_on(at.plus(1)).map(|()| false);
         }
         let is_cancelled = || self.cancelled.get().is_some();
-        self.wal.commit_state().observe(at.plus(1), deadline, is_cancelled)
+        log.observe(at.plus(1), deadline, is_cancelled)
     }
 
     fn poll_beyond(&mut self, at: Lsn, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let (log, target) = (&self.wal.handle.commit, at.plus(1));
-        log.check_goes_on(target)?;
-        self.wal.ensure_flusher()?;
+        let target = at.plus(1);
         // A task may be polled before it is woken, and find a record.
-        if let Some(old) = self.key.take_if(|key| key.0 != target) {
-            log.cancel_wait(Wait::Watch, old);
+        if self.key.is_some_and(|key| key.0 != target) {
+            self.wal.cancel_wait(Wait::Watch, &mut self.key);
         }
-        log.poll_wait(Wait::Watch, target, &mut self.key, context)
+        self.wal.poll_wait(Wait::Watch, target, &mut self.key, context)
     }
 }
 
@@ -293,31 +292,28 @@ impl futures_core::Stream for Tail {
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.wal.commit_state().cancel_wait(Wait::Watch, key);
-        }
+        self.wal.cancel_wait(Wait::Watch, &mut self.key);
     }
 }
 
 /// Ends a [`Tail`] from another thread. It does not keep the log open.
 #[derive(Clone)]
 pub struct TailCanceller {
-    commit: Arc<Commit>,
+    commit: SharedCommit,
     cancelled: Arc<OnceLock<()>>,
 }
 
 impl TailCanceller {
     pub(super) fn new(wal: &Wal, cancelled: &Arc<OnceLock<()>>) -> TailCanceller {
-        let commit = Arc::clone(&wal.handle.commit);
-        TailCanceller { commit, cancelled: Arc::clone(cancelled) }
+        TailCanceller { commit: wal.handle.commit.clone(), cancelled: Arc::clone(cancelled) }
     }
 
     /// Lets the tail's [`next`](Tail::next) return `None`, also one that waits. A task sees it at
     /// its next poll. Does nothing in a forked child.
     pub fn cancel(&self) {
-        if self.commit.check_process().is_ok() {
+        if let Ok(log) = self.commit.own() {
             let _ = self.cancelled.set(());
-            self.commit.wake_observers();
+            log.wake_observers();
         }
     }
 }

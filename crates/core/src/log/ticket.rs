@@ -68,9 +68,7 @@ impl<'w> Ticket<'w> {
     /// space or files and wait again. `Truncated`: a truncation of the suffix has removed the
     /// record, or the last of several. `Poisoned`, `Closed`, `Forked`.
     pub fn wait(&self) -> Result<Lsn> {
-        let waited = self.wal().commit_state().wait(self.end, None);
-        waited.and_then(|_| self.check_not_truncated()).map_err(|error| self.amend(error))?;
-        Ok(self.lsn)
+        self.wait_until(None).map(|_| self.lsn)
     }
 
     /// Waits at most about `timeout`. Returns false if the record is not durable by then. If no
@@ -79,8 +77,11 @@ impl<'w> Ticket<'w> {
     /// # Errors
     /// As [`wait`](Ticket::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        let deadline = Instant::now().checked_add(timeout);
-        let waited = self.wal().commit_state().wait(self.end, deadline);
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Result<bool> {
+        let waited = self.wal().handle.commit.own().and_then(|log| log.wait(self.end, deadline));
         waited
             .and_then(|is_durable| self.check_not_truncated().map(|()| is_durable))
             .map_err(|error| self.amend(error))
@@ -96,7 +97,7 @@ impl<'w> Ticket<'w> {
     /// A truncation may have removed only the last of several records.
     fn check_not_truncated(&self) -> Result<()> {
         if self.is_barrier() {
-            return self.wal().commit_state().check_process();
+            return self.wal().handle.commit.own().map(drop);
         }
         self.wal().check_not_truncated(self.lsn)?;
         let last_bytes = Lsn::new(self.end.as_u64() - ALIGN_BYTES);
@@ -134,12 +135,8 @@ impl Future for Ticket<'_> {
         if this.key.is_none() && this.is_durable() {
             return Poll::Ready(Ok(this.lsn));
         }
-        if let Err(error) = this.wal().ensure_flusher() {
-            return Poll::Ready(Err(this.amend(error)));
-        }
         let mut key = this.key.take();
-        let polled =
-            this.wal().commit_state().poll_wait(Wait::ForSync, this.end, &mut key, context);
+        let polled = this.wal().poll_wait(Wait::ForSync, this.end, &mut key, context);
         this.key = key;
         polled.map(|result| {
             let checked = result.and_then(|()| this.check_not_truncated());
@@ -152,9 +149,8 @@ impl Ticket<'_> {
     /// Not inlined, so that the `drop` of each append is short.
     #[cold]
     fn give_up(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.wal().commit_state().cancel_wait(Wait::ForSync, key);
-        }
+        let mut key = self.key.take();
+        self.wal().cancel_wait(Wait::ForSync, &mut key);
     }
 }
 

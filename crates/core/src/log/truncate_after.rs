@@ -34,7 +34,7 @@ use super::pins::PinKind;
 use super::truncate_before::below_head;
 use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
-use crate::commit::WriteCursor;
+use crate::commit::{Commit, WriteCursor};
 use crate::events::span;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
 use crate::reader::EpochSpan;
@@ -158,7 +158,7 @@ impl Wal {
         self.check_open()?;
         let end = self.reserved_lsn();
         if self.written_lsn() <= lsn && lsn < end {
-            self.handle.commit.store.exceed_limit_below(end);
+            self.handle.commit.own()?.store.exceed_limit_below(end);
         }
         Ok(())
     }
@@ -228,13 +228,13 @@ impl Handle {
         place: NewEnd,
         mut first: FirstRecords,
     ) -> Result<Vec<Lsn>> {
-        let log = &*self.commit;
+        let log = self.commit.own()?;
         if first.is_empty() && self.is_end_of_log(place.new_end) {
             return log.wait(place.new_end, None).map(|_| Vec::new());
         }
         let end = log.fix_end(Stop::Paused)?;
         log.store.exceed_limit_below(end);
-        match log.poison_on_panic(|| self.begin_epoch(place, end, &mut first)) {
+        match log.poison_on_panic(|| self.begin_epoch(log, place, end, &mut first)) {
             Ok(begun) => {
                 self.discard(begun.new_end, begun.base);
                 Ok(first.lsns(begun.base))
@@ -248,7 +248,7 @@ impl Handle {
     }
 
     fn is_end_of_log(&self, new_end: Lsn) -> bool {
-        let reserved = self.commit.buffer.reserved();
+        let reserved = self.commit.lock_free().buffer.reserved();
         let is_empty = reserved == self.epochs.running_base();
         new_end == reserved || (is_empty && self.epochs.skip_discarded(new_end) == reserved)
     }
@@ -256,21 +256,22 @@ impl Handle {
     /// Runs steps 3 to 8, and releases what step 4 took.
     fn begin_epoch(
         &self,
+        log: &Commit,
         place: NewEnd,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<Begun, Failed> {
-        self.commit.wait(end, None).map_err(Failed::Unchanged)?;
-        let switched = self.commit.with_leadership(|cursor| {
+        log.wait(end, None).map_err(Failed::Unchanged)?;
+        let switched = log.with_leadership(|cursor| {
             let mut saving = self.saving.lock();
             // A failure is noted under the locks: a thread that waits for one of them must not save
             // a state of the old epoch above it.
-            let switched = self.commit.note_panic(|| {
-                self.save_state_again(&mut saving).map_err(Failed::Unchanged)?;
-                self.switch_epoch(cursor, place, end, first)
+            let switched = log.note_panic(|| {
+                self.save_state_again(log, &mut saving).map_err(Failed::Unchanged)?;
+                self.switch_epoch(log, cursor, place, end, first)
             });
             switched.map_err(|failed| match failed {
-                Failed::Unknown(error) => Failed::Unknown(self.commit.note_failure(error)),
+                Failed::Unknown(error) => Failed::Unknown(log.note_failure(error)),
                 unchanged => unchanged,
             })
         });
@@ -280,26 +281,27 @@ impl Handle {
     /// Runs steps 5 to 8 under the locks of step 4.
     fn switch_epoch(
         &self,
+        log: &Commit,
         cursor: &mut WriteCursor,
         place: NewEnd,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<Begun, Failed> {
-        let (begun, state, running) = self.store_epoch(place, end, first)?;
+        let (begun, state, running) = self.store_epoch(log, place, end, first)?;
         let tail = first.end(begun.base);
         self.set_state_and(state, || {
-            let jump = || self.commit.jump(cursor, tail, running.seed);
+            let jump = || log.jump(cursor, tail, running.seed);
             self.epochs.truncate(begun.new_end, running, jump);
         });
-        self.commit.store.prepare_ahead(tail);
+        log.store.prepare_ahead(tail);
         Ok(begun)
     }
 
     /// After a failed save the store may hold a head or a checkpoint above the new end.
-    fn save_state_again(&self, saving: &mut LastSave) -> Result<()> {
+    fn save_state_again(&self, log: &Commit, saving: &mut LastSave) -> Result<()> {
         if *saving == LastSave::Failed {
             let state = self.state.lock().clone();
-            self.commit.store.save_state(&state)?;
+            log.store.save_state(&state)?;
             *saving = LastSave::Done;
         }
         Ok(())
@@ -308,15 +310,16 @@ impl Handle {
     /// Runs the check of step 4, and steps 5 to 7.
     fn store_epoch(
         &self,
+        log: &Commit,
         place: NewEnd,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<(Begun, State, EpochSpan), Failed> {
         let before = self.state.lock().clone();
-        self.check_may_truncate(&before, place.record).map_err(Failed::Unchanged)?;
-        let predecessor = self.predecessor(place).map_err(Failed::Unchanged)?;
+        self.check_may_truncate(log, &before, place.record).map_err(Failed::Unchanged)?;
+        let predecessor = self.predecessor(log, place).map_err(Failed::Unchanged)?;
         let new_end = predecessor.end;
-        let epoch = self.create_first_segment(&before, predecessor, end, first)?;
+        let epoch = self.create_first_segment(log, &before, predecessor, end, first)?;
         let (number, salt, base) = (epoch.number, epoch.salt, epoch.base);
         let mut state = State {
             epoch: number,
@@ -326,7 +329,7 @@ impl Handle {
             ..before
         };
         state.note_base(new_end, base);
-        let store = &self.commit.store;
+        let store = &log.store;
         // The first two in any order: an open ignores the buffer of the epoch before, and every
         // mark of that epoch is below the base.
         store
@@ -341,7 +344,7 @@ impl Handle {
     /// If no frame of an epoch stays, the new one follows that epoch's predecessor, which the
     /// header of the first segment names. If it names none, the segment is a later one of its
     /// epoch.
-    fn predecessor(&self, place: NewEnd) -> Result<Predecessor> {
+    fn predecessor(&self, log: &Commit, place: NewEnd) -> Result<Predecessor> {
         let NewEnd { record, new_end } = place;
         let around = self.epochs.find(record).ok_or_else(|| truncated_error(record))?;
         if around.base < new_end {
@@ -351,13 +354,13 @@ impl Handle {
             return Ok(Predecessor { epoch: before.epoch, end: before.end });
         }
         let number = around.base.segment(self.segment_bytes);
-        let (_, segments) = self.commit.store.segments_from(number)?;
+        let (_, segments) = log.store.segments_from(number)?;
         let first = segments.into_iter().next().filter(|segment| segment.number == number);
         let missing = || BadHeader::Damaged("the segment is missing".into());
         let header = first.map_or_else(|| Err(missing()), |segment| segment.header);
         let header = header.map_err(|bad| {
             let text = format!("the header of the segment does not validate: {bad}");
-            let place = self.commit.store.segment_place(number);
+            let place = log.store.segment_place(number);
             Error::new(bad.kind(), text).at_path(place).at_segment(number)
         })?;
         Ok(header.predecessor.unwrap_or(Predecessor { epoch: around.epoch, end: new_end }))
@@ -368,12 +371,13 @@ impl Handle {
     /// prepare one more meanwhile.
     fn create_first_segment(
         &self,
+        log: &Commit,
         before: &State,
         predecessor: Predecessor,
         end: Lsn,
         first: &mut FirstRecords,
     ) -> std::result::Result<Epoch, Failed> {
-        let store = &self.commit.store;
+        let store = &log.store;
         let (uuid, segment_bytes) = (before.uuid, before.segment_bytes);
         let number = before.epoch + 1;
         loop {
@@ -385,7 +389,7 @@ impl Handle {
             let salt = store.random().map_err(Failed::Unchanged)?;
             let epoch = Epoch { number, salt, base, predecessor };
             let seed = EpochSeed::new(uuid, number, epoch.salt);
-            let bytes = first.encode(seed, base, self.commit.buffer.block_bytes());
+            let bytes = first.encode(seed, base, log.buffer.block_bytes());
             match store.begin_epoch(&epoch, bytes) {
                 Ok(()) => return Ok(epoch),
                 // More was prepared meanwhile, so the next base is higher.
@@ -399,13 +403,13 @@ impl Handle {
     }
 
     /// The caller's lock keeps the head and the clean end from moving.
-    fn check_may_truncate(&self, state: &State, lsn: Lsn) -> Result<()> {
+    fn check_may_truncate(&self, log: &Commit, state: &State, lsn: Lsn) -> Result<()> {
         if state.clean {
             return Err(Error::bare(ErrorKind::Closed));
         }
         if lsn < state.head {
             return Err(below_head(lsn, state.head));
         }
-        self.commit.check()
+        log.check()
     }
 }

@@ -71,7 +71,7 @@ impl Wal {
             Err(error) if error.kind() == ErrorKind::Truncated && lsn <= self.head_lsn() => Ok(()),
             checked => {
                 checked?;
-                self.handle.commit.wait(lsn, None)?;
+                self.handle.commit.own()?.wait(lsn, None)?;
                 self.handle.change_state(Some(lsn), |state| {
                     state.head = self.handle.head_towards(lsn, state);
                     if let Some(end_before) = self.handle.epochs.end_before(state.head) {
@@ -99,9 +99,10 @@ impl Wal {
             return self.check_not_truncated(lsn);
         }
         self.check_boundary(lsn)?;
-        self.handle.commit.wait(lsn, None)?;
+        let log = self.handle.commit.own()?;
+        log.wait(lsn, None)?;
         let mark_end = self.append_mark()?;
-        self.handle.commit.wait(mark_end, None)?;
+        log.wait(mark_end, None)?;
         self.handle.change_state(Some(lsn), |state| state.checkpoint = state.checkpoint.max(lsn))
     }
 
@@ -136,20 +137,21 @@ impl Handle {
 
     /// The caller holds the lock `releasing`.
     pub(super) fn release_alone(&self) -> Result<()> {
+        let log = self.commit.own()?;
         let to = {
             let state = self.state.lock();
             if state.clean {
                 return Ok(());
             }
             // Under the state's lock: a pin that is set later lies at or above this head.
-            let lag = |at| self.epochs.lag(|| (at, self.commit.buffer.reserved()));
+            let lag = |at| self.epochs.lag(|| (at, log.buffer.reserved()));
             self.pins.lowest_below(&state, lag).unwrap_or(state.head)
         };
         // Up to `to`, not to the head: a reader needs the epochs from its pin on.
         self.epochs.forget_below(to);
-        self.commit.store.release(Lsn::ZERO, to)?;
-        self.commit.look_at_space();
-        self.commit.observer.released(to);
+        log.store.release(Lsn::ZERO, to)?;
+        log.look_at_space();
+        log.observer.released(to);
         Ok(())
     }
 
@@ -164,6 +166,7 @@ impl Handle {
     /// releases calls this after it has freed the lock `releasing`, so it frees what was added
     /// before; a thread that adds later finds the lock free.
     pub(super) fn discard_left(&self) {
+        let Ok(log) = self.commit.own() else { return };
         while self.has_discarded()
             && let Some(_releasing) = self.releasing.try_lock()
         {
@@ -172,9 +175,9 @@ impl Handle {
                 return;
             }
             for (new_end, base) in ranges {
-                let _ = self.commit.store.discard(new_end, base);
+                let _ = log.store.discard(new_end, base);
             }
-            self.commit.look_at_space();
+            log.look_at_space();
         }
     }
 
