@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use palisade_store::{State, check_codec};
 
-use crate::frame::{HEADER_BYTES, MAX_FRAME_BYTES, framed_bytes};
+use crate::frame::{HEADER_BYTES, MAX_FRAME_BYTES, check_record_len, framed_bytes};
 use crate::{Codec, CodecId, Error, ErrorKind, Lsn, Record, RecordBuf, Result};
 
 const LENGTH_BYTES: usize = 4;
@@ -101,17 +101,6 @@ impl Scratch {
             (tag, is_encoded, payload)
         })
     }
-}
-
-#[inline]
-pub(crate) fn check_record_len(len: usize, most: usize) -> Result<()> {
-    if len <= most { Ok(()) } else { Err(too_large(len, most)) }
-}
-
-#[cold]
-fn too_large(len: usize, most: usize) -> Error {
-    let text = format!("a record or batch of {len} bytes; at most {most} fit into this log");
-    Error::new(ErrorKind::TooLarge, text)
 }
 
 #[derive(Debug)]

@@ -33,6 +33,17 @@ pub const fn framed_bytes(payload_bytes: usize) -> u64 {
     (HEADER_BYTES as u64 + payload_bytes as u64).next_multiple_of(ALIGN_BYTES)
 }
 
+#[inline]
+pub(crate) fn check_record_len(len: usize, most: usize) -> Result<()> {
+    if len <= most { Ok(()) } else { Err(too_large(len, most)) }
+}
+
+#[cold]
+fn too_large(len: usize, most: usize) -> Error {
+    let text = format!("a record or batch of {len} bytes; at most {most} fit into this log");
+    Error::new(ErrorKind::TooLarge, text)
+}
+
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

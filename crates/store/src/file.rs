@@ -249,7 +249,7 @@ impl FileStore {
     /// Hints that the tail is at `tail`, so that the store prepares space in the background, at
     /// most eight segments ahead. `prepare` returns the failures.
     pub fn prepare_ahead(&self, tail: Lsn) {
-        if self.segments.is_own() {
+        if self.own().is_ok() {
             self.preparer.follow(tail);
         }
     }

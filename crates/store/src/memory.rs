@@ -183,11 +183,11 @@ impl Memory {
     }
 
     fn split(&self, position: u64, len: usize) -> (usize, usize) {
-        assert!(len <= self.len(), "a range is no longer than the memory");
+        let ring_bytes = self.bytes.len();
+        assert!(len <= ring_bytes, "a range is no longer than the memory");
         // The length is a power of two: a mask, where a division would cost as much as a copy.
-        let offset = position as usize & self.len().wrapping_sub(1);
-        let offset = if self.is_empty() { 0 } else { offset };
-        (offset, len.min(self.len() - offset))
+        let offset = if ring_bytes == 0 { 0 } else { position as usize & (ring_bytes - 1) };
+        (offset, len.min(ring_bytes - offset))
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) struct Buffer {
     // The admission limit: see `queue`.
     admitted: Watermark,
     queue: Mutex<Queue>,
-    process: ProcessMark,
+    pub(crate) process: ProcessMark,
     slots: ZeroedWords,
     slot_mask: u64,
     memory: Memory,
@@ -194,12 +194,6 @@ impl Buffer {
         self.block_bytes
     }
 
-    /// Returns false in a forked child.
-    #[inline]
-    pub(crate) fn is_own(&self) -> bool {
-        self.process.is_own()
-    }
-
     /// Returns half the ring or half a segment, whichever is less.
     pub(crate) fn max_reservation_bytes(&self) -> u64 {
         let half = (self.ring_bytes / 2).min(self.segment_bytes / 2);
@@ -236,7 +230,7 @@ impl Buffer {
             if let Ok(tail) = self.tail() {
                 return tail;
             }
-            if !self.is_own() {
+            if !self.process.is_own() {
                 return self.reserved_at_fork();
             }
             // `stop` holds the lock from before the flag until the end is stored. If there is no
@@ -273,7 +267,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Claim, Stop> {
         debug_assert!(bytes.is_multiple_of(frame::ALIGN_BYTES) && bytes >= 24);
-        if !self.is_own() {
+        if !self.process.is_own() {
             return Err(Stop::Forked);
         }
         // Acquire: shows the seed of the epoch that the range is in; pairs with the Release in
@@ -376,22 +370,19 @@ impl Buffer {
         }
     }
 
-    /// Returns where the reservation at `at` ends, once it is published.
+    /// Returns where the reservation at `at` ends, once it is published. Prefetches a slot ahead
+    /// for a walk.
     #[inline]
     pub(crate) fn published_end(&self, at: Lsn) -> Option<Lsn> {
+        let at = at.as_u64();
         // Acquire: the bytes copied before the publish are visible; pairs with the Release in
         // `Reserved::publish` [P1].
-        let end = self.slot(at.as_u64()).load(Ordering::Acquire);
-        (end > at.as_u64()).then_some(Lsn::new(end))
-    }
-
-    /// As `published_end`, and prefetches slots ahead.
-    #[inline]
-    pub(crate) fn walk_from(&self, at: Lsn) -> Option<Lsn> {
-        let end = self.published_end(at)?;
-        let ahead = end.as_u64() + WALK_AHEAD * end.bytes_since(at);
-        will_touch(std::ptr::from_ref(self.slot(ahead)).cast());
-        Some(end)
+        let end = self.slot(at).load(Ordering::Acquire);
+        if end <= at {
+            return None;
+        }
+        will_touch(std::ptr::from_ref(self.slot(end + WALK_AHEAD * (end - at))).cast());
+        Some(Lsn::new(end))
     }
 
     /// Prefetches what a reservation of `bytes` a little later will write, while this one's

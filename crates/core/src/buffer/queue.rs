@@ -55,7 +55,7 @@ pub(crate) struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if !self.buffer.is_own() {
+        if !self.buffer.process.is_own() {
             // This is a forked child. Another thread of the parent may have held the lock.
             return;
         }
@@ -87,7 +87,7 @@ impl Buffer {
     /// Publishes *written*, and lets appends take the room, under the write lock.
     pub(crate) fn publish_written(&self, to: Lsn) {
         self.written.publish(to);
-        if self.is_own() {
+        if self.process.is_own() {
             self.raise_admission_limit(&self.queue.lock());
         }
     }

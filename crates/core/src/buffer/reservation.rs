@@ -148,7 +148,7 @@ impl Reserved<'_> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        if !self.buffer.is_own() {
+        if !self.buffer.process.is_own() {
             // This is a forked child. The thread that owns the range publishes it in the parent.
             return;
         }

@@ -62,7 +62,7 @@ const ALL: &[Wait] = &[Wait::ForSync, Wait::Watch];
 #[derive(Debug)]
 pub(super) struct Flusher {
     requests: AtomicU32,
-    group: WaitGroup,
+    pub(super) group: WaitGroup,
     thread: BackgroundThread,
 }
 
@@ -70,10 +70,6 @@ impl Flusher {
     pub(super) fn new() -> Flusher {
         let thread = BackgroundThread::new("palisade-flusher");
         Flusher { requests: AtomicU32::new(0), group: WaitGroup::new(), thread }
-    }
-
-    pub(super) fn group(&self) -> &WaitGroup {
-        &self.group
     }
 
     pub(super) fn ask_to_serve(&self) {

@@ -248,7 +248,7 @@ impl Commit {
         // If another thread has poisoned the log meanwhile, do not acknowledge what was synced.
         self.check()?;
         let rounds = &self.counters.rounds;
-        let change = rounds.change();
+        let change = rounds.version.change();
         rounds.note(&change, nanos(start.elapsed()), appends);
         self.gathering.end_sync();
         self.durable.publish(to);

@@ -280,7 +280,7 @@ impl Commit {
     }
 
     fn groups(&self) -> impl Iterator<Item = &WaitGroup> {
-        self.groups.iter().chain([self.flusher.group()])
+        self.groups.iter().chain([&self.flusher.group])
     }
 
     /// Wakes each group with a target that *durable* has reached. If leadership is free, first
@@ -297,7 +297,7 @@ impl Commit {
         }
         let reached_groups = self.groups().zip(reached).filter(|(_, reached)| *reached);
         reached_groups.for_each(|(group, _)| group.wake_all());
-        if self.observers.least(durable) == Least::Reached {
+        if let Least::Reached = self.observers.least(durable) {
             self.observers.wake_all();
         }
     }
@@ -317,7 +317,7 @@ impl Commit {
 
     #[inline]
     fn check_process(&self) -> Result<()> {
-        if self.buffer.is_own() { Ok(()) } else { Err(self.forked()) }
+        if self.buffer.process.is_own() { Ok(()) } else { Err(self.forked()) }
     }
 
     /// Leaves the log to the parent, and returns the error of each call in a forked child. The drop
@@ -378,7 +378,7 @@ impl Commit {
 
     /// Returns the threads, async waiters and due callbacks; 0 in a forked child.
     pub(crate) fn waiters(&self) -> u64 {
-        if !self.buffer.is_own() {
+        if !self.buffer.process.is_own() {
             return 0;
         }
         // Relaxed: a gauge.

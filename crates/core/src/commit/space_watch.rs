@@ -39,16 +39,12 @@ impl SpaceWatch {
         let segment = StatCell::new(u64::MAX);
         SpaceWatch { limit, segment_bytes, segment, is_above: Mutex::new(false) }
     }
-
-    pub(super) fn is_on(&self) -> bool {
-        self.limit.is_some()
-    }
 }
 
 impl Commit {
     /// Looks at the limit if the log has come to another segment. The caller holds the write lock.
     pub(super) fn watch_space(&self, written: Lsn) {
-        if !self.space_watch.is_on() {
+        if self.space_watch.limit.is_none() {
             return;
         }
         let segment = written.segment(self.space_watch.segment_bytes);

@@ -44,7 +44,7 @@ use crate::Lsn;
 const NOBODY: u64 = u64::MAX;
 
 /// The least target of a group, compared with *durable*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Least {
     Nobody,
     Reached,

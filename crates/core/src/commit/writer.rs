@@ -40,7 +40,7 @@ impl WriteCursor {
     fn collect(&self, buffer: &Buffer, bytes: u64, until: Lsn) -> FilledRun {
         let mut run = FilledRun { end: self.written, last: self.written, reservations: 0 };
         while run.end < until && run.end.bytes_since(self.written) < bytes {
-            let Some(end) = buffer.walk_from(run.end) else { break };
+            let Some(end) = buffer.published_end(run.end) else { break };
             run = FilledRun { end, last: run.end, reservations: run.reservations + 1 };
         }
         run
@@ -52,7 +52,8 @@ impl Commit {
     /// The caller leads, and everything below the end that the pause fixed is durable.
     pub(crate) fn jump(&self, cursor: &mut WriteCursor, tail: Lsn, seed: EpochSeed) {
         self.buffer.resume(tail, seed);
-        let changes = (self.counters.writes.change(), self.counters.rounds.change());
+        let changes =
+            (self.counters.writes.version.change(), self.counters.rounds.version.change());
         self.filled.publish(tail);
         cursor.written = tail;
         self.buffer.publish_written(tail);
@@ -118,12 +119,12 @@ impl Commit {
             // SAFETY:
             // - write lock: `from` comes out of the cursor, whose lock the caller holds, and equals
             //   *written*, which is published together with it.
-            // - published: `run` comes out of `collect`, which followed `walk_from`.
+            // - published: `run` comes out of `collect`, which followed `published_end`.
             unsafe { self.buffer.read(from, run.end, write) }?;
             // Relaxed: a hint, for `last_written`.
             self.last_written.store(run.last.as_u64(), Ordering::Relaxed);
             let writes = &self.counters.writes;
-            let change = writes.change();
+            let change = writes.version.change();
             writes.note(&change, run.reservations, run.end.bytes_since(from));
             cursor.written = run.end;
             self.buffer.publish_written(run.end);

@@ -8,7 +8,7 @@ use crate::Codec;
 use crate::buffer::Reserved;
 use crate::codec::{self, Scratch};
 use crate::commit::WhenFull;
-use crate::frame::{HEADER_BYTES, Header, Kind, framed_bytes};
+use crate::frame::{HEADER_BYTES, Header, Kind, check_record_len, framed_bytes};
 use crate::{Error, ErrorKind, Lsn, Result, SyncPolicy, Ticket, crc32c_append};
 
 impl Wal {
@@ -255,7 +255,7 @@ impl Wal {
 
     #[inline]
     pub(super) fn check_len(&self, len: usize) -> Result<u64> {
-        codec::check_record_len(len, self.max_record_bytes())?;
+        check_record_len(len, self.max_record_bytes())?;
         Ok(framed_bytes(len))
     }
 

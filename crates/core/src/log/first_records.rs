@@ -29,7 +29,7 @@ impl FirstRecords {
         let mut encoded = Vec::new();
         for (tag, record) in records {
             let record = record.as_ref();
-            codec::check_record_len(record.len(), most - HEADER_BYTES)?;
+            frame::check_record_len(record.len(), most - HEADER_BYTES)?;
             let is_encoded =
                 codec.map_or(Ok(false), |codec| codec::encode(codec, tag, record, &mut encoded))?;
             let payload = if is_encoded { &encoded } else { record };

@@ -341,7 +341,7 @@ impl Wal {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let log = self.handle.commit.lock_free();
-        log.counters.snapshot(log.buffer.is_own(), || Gauges {
+        log.counters.snapshot(log.buffer.process.is_own(), || Gauges {
             watermarks: [
                 self.head_lsn(),
                 self.durable_lsn(),

@@ -275,17 +275,12 @@ impl Wal {
             return Err(below_head(at, state.head));
         }
         let key = self.handle.pins.add(at, kind, lease);
-        let segment_end = end_of_segment(at, state.segment_bytes);
-        Ok(Pin { wal: self.clone(), key, segment_end })
+        Ok(Pin { wal: self.clone(), key, segment_end: self.handle.segment_end(at) })
     }
 }
 
 impl Handle {
     fn segment_end(&self, lsn: Lsn) -> Lsn {
-        end_of_segment(lsn, self.state.lock().segment_bytes)
+        Lsn::new((lsn.segment(self.segment_bytes) + 1) * self.segment_bytes)
     }
-}
-
-fn end_of_segment(lsn: Lsn, segment_bytes: u64) -> Lsn {
-    Lsn::new((lsn.segment(segment_bytes) + 1) * segment_bytes)
 }

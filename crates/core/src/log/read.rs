@@ -203,7 +203,7 @@ impl Wal {
     #[inline]
     fn check_record(&self, lsn: Lsn) -> Result<EpochSpan> {
         self.check_readable(lsn)?;
-        let span = self.span_of(lsn).filter(|_| lsn < self.reserved_lsn());
+        let span = self.handle.epochs.find(lsn).filter(|_| lsn < self.reserved_lsn());
         span.ok_or_else(|| self.not_a_record(lsn))
     }
 
@@ -244,7 +244,7 @@ impl Wal {
         if self.is_at_head(lsn) {
             return Ok(lsn);
         }
-        if lsn < self.reserved_lsn() && self.span_of(lsn).is_some() {
+        if lsn < self.reserved_lsn() && self.handle.epochs.find(lsn).is_some() {
             return Ok(lsn.max(head));
         }
         // Not the base of an epoch without records: the next open forgets such an epoch.
@@ -261,7 +261,7 @@ impl Wal {
         if lsn == self.reserved_lsn() {
             return Ok(());
         }
-        if self.span_of(lsn).is_some() {
+        if self.handle.epochs.find(lsn).is_some() {
             return self.frame_at(lsn).map(drop);
         }
         if self.handle.epochs.skip_end_of_epoch(lsn) > lsn {
@@ -278,7 +278,7 @@ impl Wal {
 
     /// Writes the frame first if only the log buffer has it.
     pub(super) fn frame_at(&self, lsn: Lsn) -> Result<Header> {
-        let Some(span) = self.span_of(lsn) else { return Err(self.not_a_record(lsn)) };
+        let Some(span) = self.handle.epochs.find(lsn) else { return Err(self.not_a_record(lsn)) };
         self.flush_until(lsn.plus(1))?;
         let _pin = self.pin(PinKind::Reader, Some(lsn))?;
         let header = self.frame_reader(SINGLE_READ_BYTES).header(lsn, span.seed);
@@ -348,7 +348,7 @@ impl Wal {
 
     fn not_a_record(&self, lsn: Lsn) -> Error {
         let none = || Error::new(ErrorKind::NotARecord, "no record begins here").at_lsn(lsn);
-        let discarded = || self.span_of(lsn).is_none().then(|| truncated_error(lsn));
+        let discarded = || self.handle.epochs.find(lsn).is_none().then(|| truncated_error(lsn));
         let truncated = || self.check_readable(lsn).err().or_else(discarded);
         if let Some(error) = truncated() {
             return error;
@@ -362,10 +362,6 @@ impl Wal {
             Some(missing) => truncated().unwrap_or(missing),
             None => none(),
         }
-    }
-
-    pub(super) fn span_of(&self, lsn: Lsn) -> Option<EpochSpan> {
-        self.handle.epochs.find(lsn)
     }
 }
 

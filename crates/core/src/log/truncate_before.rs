@@ -118,7 +118,7 @@ impl Wal {
         self.check_not_discarded(lsn)?;
         // No frame crosses the end of a segment, so one begins here, even if it is damaged.
         let begins_segment = lsn == lsn.segment_start(self.segment_bytes());
-        if begins_segment && self.span_of(lsn).is_some() {
+        if begins_segment && self.handle.epochs.find(lsn).is_some() {
             return Ok(());
         }
         self.frame_at(lsn).map(drop)

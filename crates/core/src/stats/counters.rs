@@ -55,7 +55,8 @@ pub(crate) struct Counters {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Writes {
-    version: Version,
+    /// Changed under the write lock. *written* is published in the change.
+    pub(crate) version: Version,
     pub(super) appends: StatCell,
     pub(super) bytes: LiveHistogram,
 }
@@ -64,7 +65,8 @@ pub(crate) struct Writes {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Rounds {
-    version: Version,
+    /// Changed by the leader. *durable* is published in the change.
+    pub(crate) version: Version,
     pub(super) smoothed_ns: StatCell,
     // When the running sync began, in nanoseconds after `Counters::opened`; 0 if none runs.
     running_since: StatCell,
@@ -73,13 +75,13 @@ pub(crate) struct Rounds {
 }
 
 #[derive(Debug, Default)]
-struct Version(StatCell);
+pub(crate) struct Version(StatCell);
 
 #[must_use]
 pub(crate) struct Change<'a>(&'a Version);
 
 impl Version {
-    fn change(&self) -> Change<'_> {
+    pub(crate) fn change(&self) -> Change<'_> {
         // Relaxed, both: one thread changes the version, and the Release stores that follow publish
         // the odd one [P11].
         let version = self.0.load(Ordering::Relaxed);
@@ -121,11 +123,6 @@ impl Drop for Change<'_> {
 }
 
 impl Writes {
-    /// Begins a change, under the write lock. The caller publishes *written* in it.
-    pub(crate) fn change(&self) -> Change<'_> {
-        self.version.change()
-    }
-
     pub(crate) fn note(&self, _change: &Change<'_>, appends: u64, bytes: u64) {
         add_alone(&self.appends, appends);
         self.bytes.record_alone(bytes);
@@ -139,11 +136,6 @@ impl Writes {
 }
 
 impl Rounds {
-    /// Begins a change by the leader, who publishes *durable* in it.
-    pub(crate) fn change(&self) -> Change<'_> {
-        self.version.change()
-    }
-
     /// Counts a sync that covered the first `appends` reservations.
     pub(crate) fn note(&self, _change: &Change<'_>, ns: u64, appends: u64) {
         self.duration_ns.record_alone(ns);
@@ -285,8 +277,8 @@ mod tests {
         counters.read_unchanged(true, || {
             reads.set(reads.get() + 1);
             match reads.get() {
-                1 => drop(counters.writes.change()),
-                2 => drop(counters.rounds.change()),
+                1 => drop(counters.writes.version.change()),
+                2 => drop(counters.rounds.version.change()),
                 _ => {}
             }
         });
@@ -295,14 +287,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for n in 1..=CHANGES {
-                    let change = counters.writes.change();
+                    let change = counters.writes.version.change();
                     counters.writes.note(&change, 2, 8);
                     written.publish(Lsn::new(n * 8));
                 }
             });
             scope.spawn(|| {
                 for n in 1..=CHANGES {
-                    let change = counters.rounds.change();
+                    let change = counters.rounds.version.change();
                     counters.rounds.note(&change, 3, n * 5);
                 }
             });
@@ -337,7 +329,7 @@ mod tests {
             let end = written.read();
             // A write ends between the two loads.
             if reads.replace(reads.get() + 1) == 0 {
-                let change = counters.writes.change();
+                let change = counters.writes.version.change();
                 counters.writes.note(&change, 2, 8);
                 written.publish(Lsn::new(8));
             }
@@ -349,7 +341,7 @@ mod tests {
     #[test]
     fn a_child_that_was_forked_during_a_change_gets_a_snapshot() {
         let counters = Counters::new();
-        let _change = counters.writes.change();
+        let _change = counters.writes.version.change();
         assert_eq!(counters.read_unchanged(false, || 7), 7);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::Lsn;
-use crate::segment::handshake::Handshake;
+use crate::segment::preparer::Handshake;
 use crate::sync::{AtomicU64, Ordering, WaitWord, model_check};
 
 #[derive(Debug)]

@@ -15,7 +15,6 @@
 //! segments runs under no lock.
 
 mod files;
-pub(crate) mod handshake;
 pub mod header;
 mod move_tail;
 pub(crate) mod preparer;
@@ -167,7 +166,7 @@ impl Segments {
 
     /// Refuses a forked child.
     pub(crate) fn check_process(&self) -> Result<()> {
-        if self.is_own() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
+        if self.process.is_own() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
     }
 
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<usize> {
