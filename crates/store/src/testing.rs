@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::disk::{Access, Disk, DiskFile, DiskFolder, Kind, MemDisk, read_full, write_bytes};
-use crate::sim::{Call, CallKind, Calls, FaultDisk, SimDisk, Target};
+use crate::sim::{Call, CallKind, Calls, FaultDisk, FaultKind, SimDisk, Target};
 use crate::sync::Mutex;
 use crate::{FileOptions, FileStore};
 
@@ -39,7 +39,7 @@ impl Controls {
                 self.awaited_syncs += usize::from(!call.is_background);
             }
             CallKind::Write | CallKind::Allocate if self.is_full && call.grows && !is_memory => {
-                return Err(io::ErrorKind::StorageFull.into());
+                return Err(FaultKind::NoSpace.error());
             }
             CallKind::Remove if self.frees_by_removal && frees => self.is_full = false,
             _ => {}

@@ -1,12 +1,11 @@
 //! A log in memory, on a disk whose calls can be made to fail, to panic, or to wait.
 
-use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use palisade::disk::Disk;
-use palisade::sim::{Call, CallKind, Calls, FaultDisk, Target};
+use palisade::sim::{Call, CallKind, Calls, FaultDisk, FaultKind, Target};
 use palisade::{BufferKind, MemStore, Options, Result, Wal};
 use palisade_store::{FileOptions, FileStore};
 
@@ -162,7 +161,7 @@ impl FaultyLog {
             if is_log && call.offset >= 4096 {
                 let at = place_of(call, segment_bytes);
                 if at < block + 4096 && at + call.len > block {
-                    return Err(io::Error::from_raw_os_error(5));
+                    return Err(FaultKind::Eio.error());
                 }
             }
             Ok(())

@@ -1,6 +1,10 @@
 //! Calls that fail on purpose.
 
+use std::io;
+
 use crate::chance::Chance;
+
+const EIO: i32 = if cfg!(windows) { 1117 } else { 5 };
 
 /// What a file system does with pages that it could not write back. A sync reports the failure
 /// once.
@@ -82,6 +86,31 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Returns the error of a call that this fault ends.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn error(self) -> io::Error {
+        match self {
+            FaultKind::NoSpace => {
+                io::Error::new(io::ErrorKind::StorageFull, "the simulated disk is full")
+            }
+            FaultKind::Interrupted => io::ErrorKind::Interrupted.into(),
+            _ => io::Error::from_raw_os_error(EIO),
+        }
+    }
+
+    /// Returns what a trace shows of a call that meets this fault.
+    pub(super) fn outcome(self) -> &'static str {
+        match self {
+            FaultKind::Eio => " -> EIO",
+            FaultKind::NoSpace => " -> ENOSPC",
+            FaultKind::ShortWrite => " -> short",
+            FaultKind::Interrupted => " -> EINTR",
+            FaultKind::SlowSync => " -> slow",
+            FaultKind::WriteBack | FaultKind::DropPages => "",
+        }
+    }
+
     fn can_hit(self, call: CallKind) -> bool {
         use CallKind::{Map, Open, Read, Remove, Sync, Write};
         match self {

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::CallKind;
+use super::{CallKind, FaultKind};
 use crate::folder::{META, META_TEMP, is_segment_name, is_spare_name};
 use crate::sync::{Condvar, Mutex};
 
@@ -129,8 +129,8 @@ impl Gate {
         }
         match self.pass(calls) {
             effect @ (Effect::Pass | Effect::Hold | Effect::HoldDone) => Ok(effect),
-            Effect::Eio => Err(io::Error::from_raw_os_error(5)),
-            Effect::NoSpace => Err(io::ErrorKind::StorageFull.into()),
+            Effect::Eio => Err(FaultKind::Eio.error()),
+            Effect::NoSpace => Err(FaultKind::NoSpace.error()),
             Effect::Panic => panic!("the disk panics, as the test wants it"),
         }
     }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fault::CallKind;
+use super::fault::{CallKind, FaultKind};
 use super::names::{MEMORY, Names, NodeId, name};
-use super::world::{CallStep, World, dead, eio, full};
+use super::world::{CallStep, World, dead};
 use crate::disk::{
     Access, Background, Disk, DiskFile, DiskFolder, FileIdentity, FolderIdentity, Host, Kind,
     ZeroSteps,
@@ -188,8 +188,10 @@ impl DiskFile for SimFile {
             false => world.begin(CallKind::Read, what)?,
         };
         let len = match step {
-            CallStep::Eio => return Err(eio()),
-            CallStep::Short if into.len() > 1 => 1 + world.chance.index(into.len() - 1),
+            CallStep::Meet(FaultKind::Eio) => return Err(FaultKind::Eio.error()),
+            CallStep::Meet(FaultKind::ShortWrite) if into.len() > 1 => {
+                1 + world.chance.index(into.len() - 1)
+            }
             _ => into.len(),
         };
         Ok(world.node(self.node).read(offset as usize, &mut into[..len]))
@@ -205,9 +207,9 @@ impl DiskFile for SimFile {
         let mut world = self.world()?;
         let step = world.begin(CallKind::Sync, |names| names.text(self.node))?;
         let point = match step {
-            CallStep::Eio | CallStep::NoSpace => {
+            CallStep::Meet(fault @ (FaultKind::Eio | FaultKind::NoSpace)) => {
                 world.fail_sync(self.node);
-                return Err(if step == CallStep::Eio { eio() } else { full() });
+                return Err(fault.error());
             }
             CallStep::Die if world.chance.is(1, 2) => {
                 world.die();
@@ -215,7 +217,7 @@ impl DiskFile for SimFile {
             }
             _ => world.node(self.node).begin_sync(),
         };
-        if step == CallStep::Slow {
+        if step == CallStep::Meet(FaultKind::SlowSync) {
             drop(world);
             (0..SLOW_YIELDS).for_each(|_| sync::yield_now());
             // If the process died meanwhile, the sync stays incomplete; a power loss decides what
@@ -228,7 +230,7 @@ impl DiskFile for SimFile {
             return Err(dead());
         }
         let reported = std::mem::take(&mut world.node(self.node).has_unreported);
-        if reported { Err(eio()) } else { Ok(()) }
+        if reported { Err(FaultKind::Eio.error()) } else { Ok(()) }
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

@@ -23,10 +23,7 @@ pub(super) struct Medium {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallStep {
     Go,
-    Short,
-    Slow,
-    Eio,
-    NoSpace,
+    Meet(FaultKind),
     Die,
 }
 
@@ -116,24 +113,19 @@ impl World {
         let (step, outcome) = match fault {
             None if dies => (CallStep::Die, " -> the process dies"),
             None => (CallStep::Go, ""),
-            Some(FaultKind::Eio) => (CallStep::Eio, " -> EIO"),
-            Some(FaultKind::NoSpace) => (CallStep::NoSpace, " -> ENOSPC"),
-            Some(FaultKind::ShortWrite) => (CallStep::Short, " -> short"),
-            Some(FaultKind::SlowSync) => (CallStep::Slow, " -> slow"),
-            Some(FaultKind::Interrupted) => (CallStep::Go, " -> EINTR"),
-            Some(FaultKind::WriteBack | FaultKind::DropPages) => (CallStep::Go, ""),
+            Some(fault) => (CallStep::Meet(fault), fault.outcome()),
         };
         if index.is_some() || fault.is_some() {
             self.trace.call(index.unwrap_or(self.calls), kind, &what(&self.names), outcome);
         }
         if fault == Some(FaultKind::Interrupted) {
-            return Err(io::ErrorKind::Interrupted.into());
+            return Err(FaultKind::Interrupted.error());
         }
         if fault == Some(FaultKind::WriteBack) {
             self.fail_some_write_back();
         }
         if self.is_shut_down && step != CallStep::Die {
-            return Err(eio());
+            return Err(FaultKind::Eio.error());
         }
         if fault == Some(FaultKind::DropPages) {
             let has_forgotten = self.nodes.values().any(Node::has_forgotten);
@@ -153,9 +145,8 @@ impl World {
         act: impl FnOnce(&mut World) -> io::Result<T>,
     ) -> io::Result<T> {
         match self.begin(kind, what)? {
-            CallStep::Go | CallStep::Short | CallStep::Slow => act(self),
-            CallStep::Eio => Err(eio()),
-            CallStep::NoSpace => Err(full()),
+            CallStep::Meet(fault @ (FaultKind::Eio | FaultKind::NoSpace)) => Err(fault.error()),
+            CallStep::Go | CallStep::Meet(_) => act(self),
             CallStep::Die => {
                 if self.chance.is(1, 2) {
                     // Whether it would have failed is known to nobody.
@@ -264,20 +255,20 @@ impl World {
         let step = self.begin(CallKind::Write, what)?;
         let asked = bytes.len() as u64;
         let len = match step {
-            CallStep::Short => 1 + self.chance.below(asked.max(1)) as usize,
-            CallStep::Eio | CallStep::Die => self.chance.below(asked + 1) as usize,
-            CallStep::NoSpace => return Err(full()),
-            CallStep::Go | CallStep::Slow => bytes.len(),
+            CallStep::Meet(FaultKind::ShortWrite) => 1 + self.chance.below(asked.max(1)) as usize,
+            CallStep::Meet(FaultKind::Eio) | CallStep::Die => self.chance.below(asked + 1) as usize,
+            CallStep::Meet(FaultKind::NoSpace) => return Err(FaultKind::NoSpace.error()),
+            CallStep::Go | CallStep::Meet(_) => bytes.len(),
         };
         let fitting = self.fitting(id, offset, len.min(bytes.len()));
         self.node(id).write(offset, &bytes[..fitting]);
         match step {
-            CallStep::Eio => Err(eio()),
+            CallStep::Meet(FaultKind::Eio) => Err(FaultKind::Eio.error()),
             CallStep::Die => {
                 self.die();
                 Err(dead())
             }
-            _ if fitting == 0 && !bytes.is_empty() => Err(full()),
+            _ if fitting == 0 && !bytes.is_empty() => Err(FaultKind::NoSpace.error()),
             _ => Ok(fitting),
         }
     }
@@ -291,7 +282,7 @@ impl World {
         self.change(CallKind::Allocate, what, |world| {
             let old_len = world.node(id).shown.len();
             if len > old_len && world.fitting(id, old_len, len - old_len) < len - old_len {
-                return Err(full());
+                return Err(FaultKind::NoSpace.error());
             }
             world.node(id).grow(len);
             Ok(())
@@ -322,7 +313,7 @@ impl World {
     fn create(&mut self, path: &Path) -> io::Result<NodeId> {
         self.check_parent(path)?;
         if self.free() == Some(0) {
-            return Err(full());
+            return Err(FaultKind::NoSpace.error());
         }
         let node = self.new_node();
         self.names.create(path, Entry::File(node));
@@ -388,12 +379,4 @@ fn is_in_memory(path: &Path) -> bool {
 
 pub(super) fn dead() -> io::Error {
     io::Error::other("the simulated process is dead")
-}
-
-pub(super) fn eio() -> io::Error {
-    io::Error::other("simulated I/O error")
-}
-
-pub(super) fn full() -> io::Error {
-    io::Error::new(io::ErrorKind::StorageFull, "the simulated disk is full")
 }

@@ -81,7 +81,7 @@ fn poisons_for_all(op: Calls, what: &str) {
     let is_poison = |error: &Error| error.kind() == ErrorKind::Poisoned && error.is_fatal();
     assert!(errors.iter().all(is_poison), "{what}: {errors:?}");
     let text = &errors[0].to_string();
-    for part in [what, "os error 5", "open it again"] {
+    for part in [what, &FaultKind::Eio.error().to_string(), "open it again"] {
         assert!(text.contains(part), "{what}: {text}");
     }
 

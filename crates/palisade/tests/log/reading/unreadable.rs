@@ -97,7 +97,7 @@ fn without(disk: &SimDisk, bad: &[BadBlock]) -> (SimDisk, FaultDisk) {
                 && bad.from < call.offset + call.len
         };
         match call.kind == CallKind::Read && bad.iter().any(meets) {
-            true => Err(io::Error::from_raw_os_error(5)),
+            true => Err(FaultKind::Eio.error()),
             false => Ok(()),
         }
     });
@@ -150,7 +150,7 @@ fn inspect(bad: &BadBlock, disk: &FaultDisk, sound: &Inspector, entries: &[Entry
         assert!(!is_meant || verdict.outcome == Outcome::Corrupt, "{bad:?}: {verdict:?}");
         if verdict.outcome == Outcome::Corrupt {
             let why = verdict.why.clone().unwrap();
-            assert!(why.contains("os error 5"), "{bad:?}: {why}");
+            assert!(why.contains(&FaultKind::Eio.error().to_string()), "{bad:?}: {why}");
             let (from, to) = bad.range().unwrap_or_else(|| {
                 let base = Lsn::new(bad.number() * SEGMENT);
                 (base, base.plus(SEGMENT))

@@ -51,7 +51,7 @@ impl Archived {
         faulty.watch(move |call| {
             let meets = call.offset < from + BLOCK && from < call.offset + call.len;
             match call.kind == CallKind::Read && call.name.ends_with(&file) && meets {
-                true => Err(io::Error::from_raw_os_error(5)),
+                true => Err(FaultKind::Eio.error()),
                 false => Ok(()),
             }
         });

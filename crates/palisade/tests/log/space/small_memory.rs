@@ -19,7 +19,7 @@ fn open(disk: &SimDisk, buffer: BufferKind, most: usize) -> Result<Wal> {
         // The file itself is there already.
         let is_full = (call.kind, call.target) == (CallKind::Allocate, Target::Buffer)
             && buffers(below.as_ref()) > most;
-        if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        if is_full { Err(FaultKind::NoSpace.error()) } else { Ok(()) }
     });
     small().buffer(buffer).open_on(Arc::new(with_faults), "/log")
 }
@@ -73,7 +73,7 @@ fn opens_that_fail_leave_no_buffer() {
     for _ in 0..3 {
         let with_faults = FaultDisk::new(disk.as_disk());
         with_faults.watch(|call| match (call.kind, call.target) {
-            (CallKind::Rename, Target::Segment) => Err(io::Error::from_raw_os_error(5)),
+            (CallKind::Rename, Target::Segment) => Err(FaultKind::Eio.error()),
             _ => Ok(()),
         });
         let options = small().buffer(BufferKind::Mapped);
