@@ -28,11 +28,11 @@ pub(crate) use self::check::{WholeFrames, whole_frames};
 use self::progress::{CopyProgress, CopyStep, OnProgress};
 pub use self::write::{check_apart, write_copy, write_copy_on};
 use crate::frame::Header;
-use crate::reader::{EpochSpan, FrameCopy, FrameReader, FrameSource, PIECE_BYTES, Place};
+use crate::reader::{CopiedFrames, EpochSpan, FrameCopy, FrameReader, FrameSource, PIECE_BYTES};
 use crate::recovery::base_above;
 use crate::recovery::epoch_chain::{EpochChain, newest_epoch};
 use crate::recovery::listing::{Listing, highest_end, valid};
-use crate::recovery::verify::{Found, whole_frame};
+use crate::recovery::verify::{FrameCheck, check_frame};
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 use palisade_store::{EpochExtent, Predecessor, ReadStore, SegmentHeader, State};
 
@@ -323,18 +323,18 @@ impl<'a> Frames<'a> {
     }
 }
 
-impl FrameSource for Frames<'_> {
-    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Place)>> {
-        match whole_frame(&mut self.reader, at, self.span.seed, self.span.end)? {
-            Found::Frame(header, records) => {
+impl CopiedFrames for Frames<'_> {
+    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, FrameSource)>> {
+        match check_frame(&mut self.reader, at, self.span.seed, self.span.end)? {
+            FrameCheck::Whole(header, records) => {
                 self.records += records;
-                Ok(Some((header, Place::Segment)))
+                Ok(Some((header, FrameSource::Segment)))
             }
-            Found::TooLong | Found::Bad(_) => Ok(None),
+            FrameCheck::TooLong | FrameCheck::Bad(_) => Ok(None),
         }
     }
 
-    fn reader_of(&mut self, _: Place) -> &mut FrameReader {
+    fn reader_of(&mut self, _: FrameSource) -> &mut FrameReader {
         &mut self.reader
     }
 

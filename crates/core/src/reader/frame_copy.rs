@@ -14,12 +14,12 @@ use crate::{Error, Lsn, Result};
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// The frames of one epoch, as a copy finds them.
-pub(crate) trait FrameSource {
+pub(crate) trait CopiedFrames {
     /// Returns the whole frame at `at`, and where it is.
-    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Place)>>;
+    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, FrameSource)>>;
 
-    /// Returns the reader of the frames at `place`.
-    fn reader_of(&mut self, place: Place) -> &mut FrameReader;
+    /// Returns the reader of `source`.
+    fn reader_of(&mut self, source: FrameSource) -> &mut FrameReader;
 
     /// Returns the error for a frame that is not what the caller has read before.
     fn has_changed(&mut self, at: Lsn) -> Error;
@@ -27,14 +27,14 @@ pub(crate) trait FrameSource {
 
 /// Where a frame was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum FrameSource {
     Segment,
     LogBuffer,
 }
 
 /// A copy of the frames below `end`.
 pub(crate) struct FrameCopy<'a, S> {
-    source: &'a mut S,
+    frames: &'a mut S,
     seed: EpochSeed,
     /// Ranges that become padding, ascending.
     holes: &'a [(Lsn, Lsn)],
@@ -45,7 +45,7 @@ pub(crate) struct FrameCopy<'a, S> {
 
 /// A frame whose header was copied.
 struct CopiedFrame {
-    place: Place,
+    source: FrameSource,
     at: Lsn,
     /// Exclusive end of the bytes that a checksum covers. Zeros follow up to `to`.
     payload_to: Lsn,
@@ -55,14 +55,14 @@ struct CopiedFrame {
     expected: u32,
 }
 
-impl<'a, S: FrameSource> FrameCopy<'a, S> {
+impl<'a, S: CopiedFrames> FrameCopy<'a, S> {
     pub(crate) fn new(
-        source: &'a mut S,
+        frames: &'a mut S,
         seed: EpochSeed,
         holes: &'a [(Lsn, Lsn)],
         end: Lsn,
     ) -> FrameCopy<'a, S> {
-        FrameCopy { source, seed, holes, end, frame: None }
+        FrameCopy { frames, seed, holes, end, frame: None }
     }
 
     /// Appends the bytes of `[from, until)` to `out`, and holes as padding. Stops at `until`, at
@@ -70,7 +70,7 @@ impl<'a, S: FrameSource> FrameCopy<'a, S> {
     /// `until` must be the end of a segment or above the end of the copy.
     ///
     /// # Errors
-    /// [`FrameSource::has_changed`]: a frame that was copied, now or by the calls before, is not
+    /// [`CopiedFrames::has_changed`]: a frame that was copied, now or by the calls before, is not
     /// what the caller has read before.
     pub(crate) fn copy(&mut self, from: Lsn, until: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
         let (mut at, until) = (from, until.min(self.end));
@@ -92,10 +92,10 @@ impl<'a, S: FrameSource> FrameCopy<'a, S> {
         if let Some((_, to)) = hole.filter(|(_, to)| at < *to) {
             return Ok(self.begin_padding(at, until.min(to), out));
         }
-        let Some((header, place)) = self.source.frame_at(at)? else {
-            return Err(self.source.has_changed(at));
+        let Some((header, source)) = self.frames.frame_at(at)? else {
+            return Err(self.frames.has_changed(at));
         };
-        let reader = self.source.reader_of(place);
+        let reader = self.frames.reader_of(source);
         let payload_bytes = if header.kind == Kind::Padding { 0 } else { header.payload_bytes };
         let next = at.plus(header.frame_bytes);
         // What the buffer still holds are the bytes that were checked.
@@ -109,26 +109,26 @@ impl<'a, S: FrameSource> FrameCopy<'a, S> {
         }
         // A long frame was checked piece by piece, so the buffer has lost its header.
         if reader.header(at, self.seed)? != Some(header) {
-            return Err(self.source.has_changed(at));
+            return Err(self.frames.has_changed(at));
         }
         let header_bytes = header.frame_bytes.min(HEADER_BYTES as u64);
         out.extend_from_slice(reader.raw(at, header_bytes as usize)?);
         let from = at.plus(header_bytes);
         let payload_to = from.plus(u64::from(payload_bytes));
         let expected = if header.kind == Kind::Padding { 0 } else { header.payload_checksum };
-        self.frame = Some(CopiedFrame { place, at, payload_to, to: next, checksum: 0, expected });
+        self.frame = Some(CopiedFrame { source, at, payload_to, to: next, checksum: 0, expected });
         Ok(from)
     }
 
     /// Begins the padding of the part of a hole that ends at `to`, or with the segment.
     fn begin_padding(&mut self, at: Lsn, to: Lsn, out: &mut Vec<u8>) -> Lsn {
-        let place = Place::Segment;
-        let room = self.source.reader_of(place).room(at);
+        let source = FrameSource::Segment;
+        let room = self.frames.reader_of(source).room(at);
         let to = to.min(at.plus(room));
         let (head, used) = padding(self.seed, at, to.bytes_since(at), LAG_UNKNOWN);
         out.extend_from_slice(&head[..used]);
         let payload_to = at.plus(used as u64);
-        self.frame = Some(CopiedFrame { place, at, payload_to, to, checksum: 0, expected: 0 });
+        self.frame = Some(CopiedFrame { source, at, payload_to, to, checksum: 0, expected: 0 });
         payload_to
     }
 
@@ -137,9 +137,9 @@ impl<'a, S: FrameSource> FrameCopy<'a, S> {
         let room = (PIECE_BYTES - out.len()) as u64;
         let next = if at < frame.payload_to {
             let len = frame.payload_to.bytes_since(at).min(room) as usize;
-            let bytes = self.source.reader_of(frame.place).piece(at, len)?;
+            let bytes = self.frames.reader_of(frame.source).piece(at, len)?;
             if bytes.is_empty() {
-                return Err(self.source.has_changed(frame.at));
+                return Err(self.frames.has_changed(frame.at));
             }
             frame.checksum = crc32c_append(frame.checksum, bytes);
             out.extend_from_slice(bytes);
@@ -150,7 +150,7 @@ impl<'a, S: FrameSource> FrameCopy<'a, S> {
             at.plus(len)
         };
         if next >= frame.payload_to && frame.checksum != frame.expected {
-            return Err(self.source.has_changed(frame.at));
+            return Err(self.frames.has_changed(frame.at));
         }
         self.frame = (next < frame.to).then_some(frame);
         Ok(next)

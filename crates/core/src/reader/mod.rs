@@ -7,7 +7,7 @@ mod record;
 mod records;
 
 pub(crate) use self::epoch_span::EpochSpan;
-pub(crate) use self::frame_copy::{FrameCopy, FrameSource, PIECE_BYTES, Place};
+pub(crate) use self::frame_copy::{CopiedFrames, FrameCopy, FrameSource, PIECE_BYTES};
 pub(crate) use self::frame_reader::{FrameReader, UNREADABLE_BYTES, missing_segment};
 pub use self::record::{Record, RecordBuf};
 pub use self::records::{OwnedRecords, Records};

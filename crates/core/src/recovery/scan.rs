@@ -10,7 +10,7 @@ use super::layout::{Layout, floor_of_segments, reader_of};
 use super::listing::corrupt;
 use crate::frame::in_memory;
 use crate::frame::{ALIGN_BYTES, EpochSeed, Header};
-use crate::reader::{EpochSpan, FrameReader, FrameSource, Place};
+use crate::reader::{CopiedFrames, EpochSpan, FrameReader, FrameSource};
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The result of a scan: where the newest epoch ends, and what the scan found on the way.
@@ -125,11 +125,11 @@ impl Scanner {
     /// Advances `scan.end` over whole frames.
     fn walk(&mut self, scan: &mut Scan) -> Result<()> {
         self.end = scan.end;
-        while let Some((header, place)) = self.frame_at(scan.end)? {
+        while let Some((header, source)) = self.frame_at(scan.end)? {
             let seed = self.newest.seed;
-            let records = self.reader_of(place).records_in(scan.end, &header, seed)?;
+            let records = self.reader_of(source).records_in(scan.end, &header, seed)?;
             scan.records += records;
-            scan.records_from_buffer += if place == Place::LogBuffer { records } else { 0 };
+            scan.records_from_buffer += if source == FrameSource::LogBuffer { records } else { 0 };
             scan.end = scan.end.plus(header.frame_bytes);
             self.end = scan.end;
         }
@@ -202,24 +202,24 @@ impl Scanner {
     }
 }
 
-impl FrameSource for Scanner {
+impl CopiedFrames for Scanner {
     /// Tries the segment first, then the old log buffer.
-    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, Place)>> {
+    fn frame_at(&mut self, at: Lsn) -> Result<Option<(Header, FrameSource)>> {
         if self.layout.holds(at)
             && let Some(header) = self.reader.frame(at, self.newest.seed)?
         {
-            return Ok(Some((header, Place::Segment)));
+            return Ok(Some((header, FrameSource::Segment)));
         }
         let Some(leftover) = self.leftover.as_mut().filter(|_| at >= self.buffer_floor) else {
             return Ok(None);
         };
         let header = leftover.whole_frame(at, self.newest.seed)?;
-        Ok(header.map(|header| (header, Place::LogBuffer)))
+        Ok(header.map(|header| (header, FrameSource::LogBuffer)))
     }
 
-    fn reader_of(&mut self, place: Place) -> &mut FrameReader {
-        match (place, &mut self.leftover) {
-            (Place::LogBuffer, Some(leftover)) => &mut leftover.reader,
+    fn reader_of(&mut self, source: FrameSource) -> &mut FrameReader {
+        match (source, &mut self.leftover) {
+            (FrameSource::LogBuffer, Some(leftover)) => &mut leftover.reader,
             _ => &mut self.reader,
         }
     }

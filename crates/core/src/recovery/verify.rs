@@ -127,17 +127,17 @@ fn check_one(
 ) -> Result<()> {
     let mut at = job.from;
     while at < job.to {
-        let found = whole_frame(reader, at, job.seed, job.to)?;
-        checked.is_too_long = matches!(found, Found::TooLong);
-        match found {
-            Found::Frame(header, records) => {
+        let check = check_frame(reader, at, job.seed, job.to)?;
+        checked.is_too_long = matches!(check, FrameCheck::TooLong);
+        match check {
+            FrameCheck::Whole(header, records) => {
                 checked.records += records;
                 at = at.plus(header.frame_bytes);
                 note(at);
             }
-            Found::TooLong | Found::Bad(_) => {
+            FrameCheck::TooLong | FrameCheck::Bad(_) => {
                 checked.bad.push(BadPlace { lsn: at, segment: job.segment });
-                if let Found::Bad(Some(error)) = found {
+                if let FrameCheck::Bad(Some(error)) = check {
                     checked.unreadable.push((at, error));
                 }
                 // The other segments are checked all the same.
@@ -150,9 +150,9 @@ fn check_one(
 }
 
 /// What a walk finds at a place.
-pub(crate) enum Found {
+pub(crate) enum FrameCheck {
     /// A whole frame, and the number of its records.
-    Frame(Header, u64),
+    Whole(Header, u64),
     /// A whole frame that ends too high.
     TooLong,
     /// No whole frame; the error, if the medium cannot read the place.
@@ -163,21 +163,21 @@ pub(crate) enum Found {
 ///
 /// # Errors
 /// `Unsupported`: a newer version wrote the frame.
-pub(crate) fn whole_frame(
+pub(crate) fn check_frame(
     reader: &mut FrameReader,
     at: Lsn,
     seed: EpochSeed,
     to: Lsn,
-) -> Result<Found> {
+) -> Result<FrameCheck> {
     let header = match reader.frame(at, seed) {
         Ok(Some(header)) => header,
-        Ok(None) => return Ok(Found::Bad(None)),
-        Err(error) if error.kind() == ErrorKind::Io => return Ok(Found::Bad(Some(error))),
+        Ok(None) => return Ok(FrameCheck::Bad(None)),
+        Err(error) if error.kind() == ErrorKind::Io => return Ok(FrameCheck::Bad(Some(error))),
         Err(error) => return Err(error),
     };
     header.check_known(at)?;
     if at.plus(header.frame_bytes) > to {
-        return Ok(Found::TooLong);
+        return Ok(FrameCheck::TooLong);
     }
-    Ok(Found::Frame(header, reader.records_in(at, &header, seed)?))
+    Ok(FrameCheck::Whole(header, reader.records_in(at, &header, seed)?))
 }

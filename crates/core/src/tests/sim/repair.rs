@@ -61,11 +61,11 @@ fn snapshot(disk: &SimDisk) -> Vec<(String, Option<Vec<u8>>)> {
 }
 
 fn plan(disk: &SimDisk, from: Lsn) -> crate::Result<Repair> {
-    Repair::plan_on(disk.as_disk(), &absolute(FOLDER), from, &mut |_| {})
+    Repair::plan_on(disk.as_disk(), absolute(FOLDER), from, &mut |_| {})
 }
 
 fn write(disk: &SimDisk, planned: Repair) -> crate::Result<CopyReport> {
-    planned.write_on(disk.as_disk(), &absolute(REPAIRED), &mut |_| {})
+    planned.write_on(disk.as_disk(), absolute(REPAIRED), &mut |_| {})
 }
 
 fn repair(disk: &SimDisk, from: Lsn) -> crate::Result<CopyReport> {
