@@ -33,7 +33,7 @@ fn scan(criterion: &mut Criterion) {
         on_each(Workload::Scan, records, record_bytes, |name, log| {
             group.bench_function(BenchmarkId::new(name, records), |bencher| {
                 bencher.iter(|| {
-                    let mut tally = Tally::new();
+                    let mut tally = Tally::default();
                     log.scan(&mut tally).expect("each record is there");
                     assert_eq!(black_box(tally).records, records);
                 });
@@ -51,7 +51,7 @@ fn get(criterion: &mut Criterion) {
             let mut number = 0;
             bencher.iter(|| {
                 number = (number + STRIDE) % records;
-                let mut tally = Tally::new();
+                let mut tally = Tally::default();
                 log.get(number, &mut tally).expect("the record is there");
                 assert_eq!(black_box(tally).records, 1);
             });

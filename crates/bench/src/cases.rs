@@ -4,48 +4,41 @@ use crate::cli::Args;
 use crate::contenders::{self, PALISADE};
 use crate::{Form, Plan, Workload};
 
-/// What takes turns with each other, and what a user has to know about what cannot.
-#[derive(Debug, Default)]
-pub struct Groups {
-    /// Plans that differ in their contenders, or also in their forms. A contender with a single
-    /// thread has that thread in its plan.
-    pub groups: Vec<Vec<Plan>>,
-    /// Why a contender that was asked for is left out, a line each.
-    pub notes: Vec<String>,
-}
-
-impl Groups {
-    /// Returns the groups of plans that the command line asks for in this workload.
-    pub fn of(workload: Workload, args: &Args) -> Groups {
-        let asked = match &args.contenders {
-            none if none.is_empty() => contenders::all().collect(),
-            some => some.clone(),
-        };
-        let forms = forms(workload, args);
-        let threads = threads(workload, args);
-        // A contender with one thread enters once: beside others with one, if there are.
-        let at = if threads.contains(&1) { 1 } else { threads[0] };
-        let mut notes = Vec::new();
-        let mut enter = |case: &Plan| -> Vec<Plan> {
-            let mut entries = Vec::new();
-            for &contender in &asked {
-                let has_one = (contender.has_one_thread)(workload);
-                let threads = if has_one { 1 } else { case.threads };
-                let plan = Plan { contender, threads, ..case.clone() };
-                match plan.refusal().map(|refusal| format!("note: {refusal}: skipped")) {
-                    Some(note) if args.contenders.is_empty() || notes.contains(&note) => {}
-                    Some(note) => notes.push(note),
-                    None if has_one && case.threads != at => {}
-                    None => entries.push(plan),
-                }
+/// Returns the groups of plans that the command line asks for in this workload, and why contenders
+/// that were asked for are left out, a line each.
+///
+/// The plans of a group take turns with each other: they differ in their contenders, or also in
+/// their forms. A contender with a single thread has that thread in its plan.
+pub fn groups(workload: Workload, args: &Args) -> (Vec<Vec<Plan>>, Vec<String>) {
+    let asked = match &args.contenders {
+        none if none.is_empty() => contenders::all().collect(),
+        some => some.clone(),
+    };
+    let forms = forms(workload, args);
+    let threads = if workload.has_threads() { &args.threads[..] } else { &[] };
+    let threads = or_default(threads, workload.default_threads());
+    // A contender with one thread enters once: beside others with one, if there are.
+    let at = if threads.contains(&1) { 1 } else { threads[0] };
+    let mut notes = Vec::new();
+    let mut enter = |case: &Plan| -> Vec<Plan> {
+        let mut entries = Vec::new();
+        for &contender in &asked {
+            let has_one = (contender.has_one_thread)(workload);
+            let threads = if has_one { 1 } else { case.threads };
+            let plan = Plan { contender, threads, ..case.clone() };
+            match plan.refusal().map(|refusal| format!("note: {refusal}: skipped")) {
+                Some(note) if args.contenders.is_empty() || notes.contains(&note) => {}
+                Some(note) => notes.push(note),
+                None if has_one && case.threads != at => {}
+                None => entries.push(plan),
             }
-            entries
-        };
-        let at_a_time = if workload.forms_take_turns() { forms.len() } else { 1 };
-        let cases = cases(workload, args, &threads, &forms);
-        let group = |cases: &[Plan]| cases.iter().flat_map(&mut enter).collect();
-        Groups { groups: cases.chunks(at_a_time).map(group).collect(), notes }
-    }
+        }
+        entries
+    };
+    let at_a_time = if workload.forms_take_turns() { forms.len() } else { 1 };
+    let cases = cases(workload, args, threads, &forms);
+    let group = |cases: &[Plan]| cases.iter().flat_map(&mut enter).collect();
+    (cases.chunks(at_a_time).map(group).collect(), notes)
 }
 
 /// Returns a plan for each combination; its contender is any one. Plans that differ in their form
@@ -90,22 +83,13 @@ fn or_default<'a, T>(given: &'a [T], default: &'a [T]) -> &'a [T] {
     if given.is_empty() || default.is_empty() { default } else { given }
 }
 
-fn threads(workload: Workload, args: &Args) -> Vec<usize> {
-    match &args.threads {
-        none if none.is_empty() => workload.default_threads().to_vec(),
-        _ if !workload.has_threads() => vec![1],
-        given => given.clone(),
-    }
-}
-
 fn forms(workload: Workload, args: &Args) -> Vec<Form> {
+    let only = |number: f64, unit: &str| {
+        vec![Form { number, ..Form::named(format!("{number}{unit}").leak()) }]
+    };
     match (workload, args.rate, args.tasks) {
-        (Workload::OpenLoop, Some(rate), _) => {
-            vec![Form { number: rate, ..Form::named(format!("{rate}/s").leak()) }]
-        }
-        (Workload::Tasks, _, Some(tasks)) => {
-            vec![Form { number: f64::from(tasks), ..Form::named(format!("{tasks} tasks").leak()) }]
-        }
+        (Workload::OpenLoop, Some(rate), _) => only(rate, "/s"),
+        (Workload::Tasks, _, Some(tasks)) => only(tasks.into(), " tasks"),
         _ => {
             let mut asked = workload.forms().to_vec();
             asked.retain(|form| args.forms.contains(&form.option()));
@@ -121,15 +105,15 @@ mod tests {
 
     use super::*;
 
-    fn groups(line: &str) -> Groups {
+    fn groups_of(line: &str) -> (Vec<Vec<Plan>>, Vec<String>) {
         let args = Args::parse_from(line.split(' '));
-        Groups::of(Workload::of_name(&args.workload, args.tasks.is_some())[0], &args)
+        groups(Workload::of_name(&args.workload, args.tasks.is_some())[0], &args)
     }
 
     #[test]
     fn each_combination_is_a_group_and_the_floor_has_one_thread() {
         let line = "x commit --contenders raw,palisade --threads 8,1 --record-bytes 100,256";
-        let groups = groups(line).groups;
+        let (groups, _) = groups_of(line);
         let shape: Vec<_> = groups
             .iter()
             .map(|group| group.iter().map(|p| (p.contender.name, p.threads, p.record_bytes)))
@@ -142,7 +126,8 @@ mod tests {
 
     #[test]
     fn forms_that_are_compared_take_turns() {
-        let groups = groups("x release --contenders palisade --threads 2,8 --records 10").groups;
+        let line = "x release --contenders palisade --threads 2,8 --records 10";
+        let (groups, _) = groups_of(line);
         let shape: Vec<_> = groups
             .iter()
             .map(|group| group.iter().map(|plan| (plan.threads, plan.form.name)))
@@ -154,54 +139,53 @@ mod tests {
 
     #[test]
     fn a_contender_without_the_workload_is_left_out_with_a_note() {
-        let groups = groups("x recover --contenders naive,palisade-mem --forms plain,64-KiB-torn");
-        let entries: Vec<usize> = groups.groups.iter().map(Vec::len).collect();
+        let line = "x recover --contenders naive,palisade-mem --forms plain,64-KiB-torn";
+        let (groups, notes) = groups_of(line);
+        let entries: Vec<usize> = groups.iter().map(Vec::len).collect();
         assert_eq!(entries, [1, 0]);
-        assert_eq!(groups.notes.len(), 2, "{:?}", groups.notes);
-        assert!(groups.notes[1].contains("palisade-mem has no 64 KiB torn, it has no files"));
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[1].contains("palisade-mem has no 64 KiB torn, it has no files"));
     }
 
     #[test]
     fn each_stream_count_is_a_group_of_contenders_that_support_it() {
         let line = "x streams-append --contenders palisade,palisade-streams --streams 1,7";
-        let groups = groups(line);
+        let (groups, notes) = groups_of(line);
         let shape: Vec<_> = groups
-            .groups
             .iter()
             .map(|group| group.iter().map(|plan| plan.streams).collect::<Vec<_>>())
             .collect();
         assert_eq!(shape, [[1; 2], [7; 2]]);
-        assert!(groups.notes.is_empty(), "{:?}", groups.notes);
+        assert!(notes.is_empty(), "{notes:?}");
     }
 
     /// Checks also that the others are left out with a note.
     #[test]
     fn each_shard_count_is_a_group_of_contenders_that_have_shards() {
         let line = "x shards-batch --contenders palisade,palisade-sharded --shards 2,7 --threads 1";
-        let groups = groups(line);
+        let (groups, notes) = groups_of(line);
         let shape: Vec<_> = groups
-            .groups
             .iter()
             .map(|group| group.iter().map(|p| (p.contender.name, p.shards)).collect::<Vec<_>>())
             .collect();
         assert_eq!(shape, [2, 7].map(|shards| vec![("palisade-sharded", shards)]));
-        assert!(groups.notes[0].contains("it has no set of shards"), "{:?}", groups.notes);
+        assert!(notes[0].contains("it has no set of shards"), "{notes:?}");
     }
 
     #[cfg(feature = "peers")]
     #[test]
     fn a_contender_without_so_many_streams_is_left_out_with_a_note() {
         let line = "x streams-append --contenders ironwal,palisade-streams --streams 9,1000000";
-        let groups = groups(line);
-        let entries: Vec<usize> = groups.groups.iter().map(Vec::len).collect();
+        let (groups, notes) = groups_of(line);
+        let entries: Vec<usize> = groups.iter().map(Vec::len).collect();
         assert_eq!(entries, [2, 1]);
-        assert!(groups.notes[0].contains("ironwal has no 1000000 streams"), "{:?}", groups.notes);
+        assert!(notes[0].contains("ironwal has no 1000000 streams"), "{notes:?}");
     }
 
     #[test]
     fn a_workload_of_one_thread_ignores_other_thread_counts() {
-        let groups = groups("x rotation --contenders palisade --threads 2");
-        assert!(groups.groups.iter().all(|group| group[0].threads == 1));
-        assert!(groups.notes.is_empty(), "{:?}", groups.notes);
+        let (groups, notes) = groups_of("x rotation --contenders palisade --threads 2");
+        assert!(groups.iter().all(|group| group[0].threads == 1));
+        assert!(notes.is_empty(), "{notes:?}");
     }
 }

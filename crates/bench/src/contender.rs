@@ -57,10 +57,6 @@ impl Contender {
 /// Why a contender lacks `atomic`.
 pub(crate) const NO_ATOMIC: &str = "it has no batch that is there whole or not at all";
 
-/// Why a crate lacks what needs a call that makes appended records durable.
-#[cfg(feature = "peers")]
-pub(crate) const NO_SYNC: &str = "it has no sync of its own";
-
 /// Returns why a contender without a format that a reader could verify lacks `workload`; `None` if
 /// it has it.
 pub(crate) fn lacks_reading(workload: Workload) -> Option<&'static str> {
@@ -91,11 +87,4 @@ pub(crate) fn lacks_options(workload: Workload) -> Option<&'static str> {
 pub(crate) fn lacks_streams_and_shards(workload: Workload) -> Option<&'static str> {
     let no_streams = workload.has_streams().then_some("it has no streams");
     no_streams.or(workload.has_shards().then_some("it has no set of shards"))
-}
-
-/// Returns why a crate whose open always checks only a part of the records lacks `form`; `None` if
-/// it has it.
-#[cfg(feature = "peers")]
-pub(crate) fn lacks_full_check(form: &Form) -> Option<&'static str> {
-    form.full_check.then_some("its open has no such check")
 }

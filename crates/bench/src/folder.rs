@@ -11,9 +11,6 @@ use crate::Random;
 
 /// The subfolder that the files of all contenders are in.
 const RUN: &str = "palisade-bench";
-/// Garbage looks like no frame of any contender: random, but the same in each run.
-const GARBAGE_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-const PIECE_BYTES: usize = 1 << 20;
 
 /// The run's folder, held by one run at a time.
 ///
@@ -165,16 +162,11 @@ pub fn write_garbage(path: &Path, at: u64, bytes: u64) -> Result<()> {
         .open(path)
         .with_context(|| format!("opening {} to tear its tail", path.display()))?;
     file.seek(SeekFrom::Start(at))?;
-    let mut random = Random::new(GARBAGE_SEED);
-    let mut left = bytes as usize;
-    while left > 0 {
-        // No byte is 0: an end of zeros would be a clean one.
-        let piece: Vec<u8> =
-            (0..left.min(PIECE_BYTES)).map(|_| (random.next_u64() >> 32) as u8 | 1).collect();
-        file.write_all(&piece)?;
-        left -= piece.len();
-    }
-    Ok(())
+    // It looks like no frame of any contender, and is the same in each run. No byte is 0: an end of
+    // zeros would be a clean one.
+    let mut random = Random::new(Random::SEED);
+    let garbage: Vec<u8> = (0..bytes).map(|_| (random.next_u64() >> 32) as u8 | 1).collect();
+    Ok(file.write_all(&garbage)?)
 }
 
 /// Returns where the records of a file end. The file may be filled with zeros behind them; their

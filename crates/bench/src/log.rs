@@ -95,17 +95,18 @@ pub trait Log: Send + Sync {
         bail!("it has no sync of its own")
     }
 
-    /// Appends `record` `synced` times, makes these records durable if the contender is one that
-    /// can, and appends it `unsynced` times more.
+    /// Appends `record` `synced` times to the first `streams` streams in turn, makes these records
+    /// durable if the contender is one that can, and appends it `unsynced` times more.
     ///
     /// # Errors
     /// If the contender refuses a record.
-    fn fill(&self, record: &[u8], synced: u64, unsynced: u64) -> Result<()> {
-        (1..synced).try_for_each(|_| self.append(0, record))?;
-        if synced > 0 {
-            self.commit(0, record)?;
-        }
-        (0..unsynced).try_for_each(|_| self.append(0, record))
+    fn fill(&self, streams: usize, record: &[u8], synced: u64, unsynced: u64) -> Result<()> {
+        let mut turns = (0..streams).cycle();
+        let append = |stream| self.append(stream, record);
+        let commit = |stream| self.commit(stream, record);
+        turns.by_ref().take(synced.saturating_sub(1) as usize).try_for_each(append)?;
+        turns.by_ref().take(synced.min(1) as usize).try_for_each(commit)?;
+        turns.take(unsynced as usize).try_for_each(append)
     }
 
     /// Releases all records, so that the disk does not fill up. A floor keeps no records.

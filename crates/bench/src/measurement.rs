@@ -1,13 +1,14 @@
 //! The result of a measurement: of one round, or medians over the rounds.
 
-use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use palisade::file_system;
 use serde::{Deserialize, Serialize};
 
 use crate::Latencies;
+use crate::cli::Args;
 
 const BYTES_PER_MIB: f64 = (1 << 20) as f64;
 
@@ -125,11 +126,14 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Makes the part of a result that all results of a run share whose files lie in `dir`:
-    /// processor, file system and commit.
-    pub fn of_run(dir: &Path) -> Measurement {
+    /// Makes the part of a result that all results of a run share which begins now.
+    pub fn of_run(args: &Args) -> Measurement {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         Measurement {
-            dir_fs: file_system(dir),
+            seconds: args.seconds,
+            rounds: args.rounds,
+            began: since_1970.ok().map(|since| since.as_secs()),
+            dir_fs: file_system(&args.dir),
             cpu: processor(),
             cores: thread::available_parallelism().map_or(1, usize::from),
             commit: commit(),

@@ -4,7 +4,6 @@ use crate::Random;
 
 /// Records that are made; a longer log has them in turn.
 const RECORDS: usize = 1000;
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Keys and values are made of these.
 const WORDS: &str = "account amount balance channel client country created currency customer \
                      device discount email invoice language limit merchant network note order \
@@ -29,7 +28,7 @@ impl Payload {
     /// Returns records of `bytes` bytes each; one record if all are the same. JSON that does not
     /// fit is cut off.
     pub fn records(self, bytes: usize) -> Vec<Vec<u8>> {
-        let mut random = Random::new(SEED);
+        let mut random = Random::new(Random::SEED);
         let record = |_| match self {
             // Not all bytes are equal, and none is 0.
             Payload::Plain => (0..bytes).map(|i| (i * 7) as u8 | 1).collect(),

@@ -69,17 +69,13 @@ impl Plan {
     /// Returns what the contender lacks, and why; `None` if it can do all that the plan asks for.
     pub fn refusal(&self) -> Option<String> {
         let Contender { name, lacks, lacks_form, lacks_streams, .. } = self.contender;
-        let (what, reason) = if let Some(reason) = lacks(self.workload) {
-            (self.workload.full_name(), reason)
-        } else if let Some(reason) = lacks_form(&self.form) {
-            (self.form.name.into(), reason)
-        } else if let (true, Some(reason)) =
-            (self.workload.has_streams(), lacks_streams(self.streams))
-        {
-            (format!("{} streams", self.streams), reason)
-        } else {
-            return None;
+        let workload = lacks(self.workload).map(|reason| (self.workload.full_name(), reason));
+        let form = || lacks_form(&self.form).map(|reason| (self.form.name.into(), reason));
+        let streams = || {
+            let reason = lacks_streams(self.streams).filter(|_| self.workload.has_streams());
+            reason.map(|reason| (format!("{} streams", self.streams), reason))
         };
+        let (what, reason) = workload.or_else(form).or_else(streams)?;
         Some(format!("{name} has no {what}, {reason}"))
     }
 
@@ -100,8 +96,9 @@ impl Plan {
     /// If it cannot be written, or the contender lacks what the plan asks for.
     pub fn fill(&self) -> Result<Box<dyn Log>> {
         let log = self.create()?;
+        let streams = if self.workload.has_streams() { self.streams } else { 1 };
         let unsynced = self.unsynced_records();
-        log.fill(&self.record(), self.records - unsynced, unsynced)?;
+        log.fill(streams, &self.record(), self.records - unsynced, unsynced)?;
         Ok(log)
     }
 
@@ -112,12 +109,9 @@ impl Plan {
     /// If it cannot be ended like this.
     pub fn end(&self, log: Box<dyn Log>, end: End) -> Result<Opening> {
         let folder = self.folder();
-        let image = match (end, self.contender.is_segment) {
-            (End::Killed, Some(is_segment)) => {
-                Some(killed(&folder, is_segment, self.form.torn_bytes)?)
-            }
-            _ => None,
-        };
+        let is_segment = self.contender.is_segment.filter(|_| end == End::Killed);
+        let image = is_segment.map(|is_one| killed(&folder, is_one, self.form.torn_bytes));
+        let image = image.transpose()?;
         let opening = log.end(self, end)?;
         if let Some(image) = image {
             fs::remove_dir_all(&folder)?;

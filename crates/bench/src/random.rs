@@ -5,6 +5,9 @@
 pub(crate) struct Random(u64);
 
 impl Random {
+    /// A seed for any use. Odd, so that no odd multiple of it is 0.
+    pub(crate) const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
     /// Begins with a seed, which is not 0.
     pub(crate) fn new(seed: u64) -> Random {
         Random(seed)

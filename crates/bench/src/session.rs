@@ -1,19 +1,21 @@
 //! One run of the driver: contenders take turns, results are reported.
 
-use std::io::{IsTerminal, Write};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::cases::Groups;
+use crate::cases::groups;
 use crate::cli::Args;
 use crate::contenders;
 use crate::folder::{Folder, is_tmpfs};
 use crate::plot;
-use crate::table::{Csv, table};
+use crate::table::{CSV_HEADER, csv_line, table};
 use crate::workloads::measure;
 use crate::{Kept, Measurement, Plan, Workload};
 
@@ -33,14 +35,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     refuse_unknown_forms(args, &workloads)?;
     refuse_tmpfs(args, &workloads)?;
     let folder = Folder::take(&args.dir)?;
-    let csv = args.csv.as_deref().map(Csv::create).transpose()?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let common = Measurement {
-        seconds: args.seconds,
-        rounds: args.rounds,
-        began,
-        ..Measurement::of_run(&args.dir)
-    };
+    let csv = args.csv.as_deref().map(begin_csv).transpose()?;
+    let common = Measurement::of_run(args);
     let mut session = Session { args, folder, common, csv, is_lost: false };
     for workload in workloads {
         let results = session.measure(workload)?;
@@ -50,6 +46,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     session.folder.clear()?;
     Ok(if session.is_lost { ExitCode::from(EXIT_LOST) } else { ExitCode::SUCCESS })
+}
+
+fn begin_csv(path: &Path) -> Result<File> {
+    let mut file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    writeln!(file, "{CSV_HEADER}")?;
+    Ok(file)
 }
 
 fn refuse_tmpfs(args: &Args, workloads: &[Workload]) -> Result<()> {
@@ -121,13 +123,13 @@ struct Session<'a> {
     folder: Folder,
     /// What all results have in common.
     common: Measurement,
-    csv: Option<Csv>,
+    csv: Option<File>,
     is_lost: bool,
 }
 
 impl Session<'_> {
     fn measure(&mut self, workload: Workload) -> Result<Vec<Measurement>> {
-        let Groups { groups, notes } = Groups::of(workload, self.args);
+        let (groups, notes) = groups(workload, self.args);
         notes.iter().for_each(|note| print_note(note));
         let entries = groups.iter().map(Vec::len).sum::<usize>() as u64;
         let progress = self.progress(entries * u64::from(self.args.rounds));
@@ -139,7 +141,9 @@ impl Session<'_> {
                 if self.args.json {
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&result)?)?;
                 }
-                self.csv.as_mut().map_or(Ok(()), |csv| csv.write(&result))?;
+                if let Some(file) = &mut self.csv {
+                    writeln!(file, "{}", csv_line(&result)?)?;
+                }
                 results.push(result);
             }
         }
@@ -209,14 +213,13 @@ impl Session<'_> {
         }
     }
 
+    /// Returns a bar of the rounds. It hides itself if stderr is no terminal.
     fn progress(&self, rounds: u64) -> ProgressBar {
-        if self.args.json || !std::io::stderr().is_terminal() {
+        if self.args.json {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (left: {eta})");
-        let bar = ProgressBar::new(rounds);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar
+        ProgressBar::new(rounds).with_style(style.expect("the template is valid"))
     }
 }
 

@@ -1,58 +1,35 @@
 //! Results as an aligned table and as comma-separated values.
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::Path;
+use std::fmt::Write;
 
-use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Measurement;
 
-/// Appends results to a file of comma-separated values, which it begins with the names.
-#[derive(Debug)]
-pub struct Csv(File);
-
-const COLUMNS: &str = "\
+/// The first line of comma-separated values: names of fields. Scripts read them, so names are added
+/// at the end.
+pub const CSV_HEADER: &str = "\
     workload,contender,version,threads,record_bytes,batch,records_per_s,mib_per_s,p50_us,p99_us,\
     p999_us,syncs_per_s,records_per_sync,seconds,rounds,dir_fs,cpu,cores,commit,records_per_s_min,\
     records_per_s_max,open_ms,log_bytes,segments,p9999_us,variant,tasks,offered_per_s,rotation_us,\
     records,began,instructions,scan_records_per_s,stored_ratio,in_raw_syncs,\
     disk_bytes,streams,moved_percent,shards";
 
-impl Csv {
-    /// Begins the file anew.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn create(path: &Path) -> Result<Csv> {
-        let mut file =
-            File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        writeln!(file, "{COLUMNS}")?;
-        Ok(Csv(file))
-    }
-
-    /// Writes one result.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn write(&mut self, result: &Measurement) -> Result<()> {
-        let values = serde_json::to_value(result)?;
-        let cells: Vec<String> = COLUMNS.split(',').map(|name| cell(values.get(name))).collect();
-        Ok(writeln!(self.0, "{}", cells.join(","))?)
-    }
-}
-
-fn cell(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) if text.contains([',', '"', '\n']) => {
+/// Returns a result as a line of comma-separated values, without the line's end.
+///
+/// # Errors
+/// As [`serde_json::to_value`].
+pub fn csv_line(result: &Measurement) -> serde_json::Result<String> {
+    let values = serde_json::to_value(result)?;
+    let cell = |name| match &values[name] {
+        Value::Null => String::new(),
+        Value::String(text) if text.contains([',', '"', '\n']) => {
             format!("\"{}\"", text.replace('"', "\"\""))
         }
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Ok(CSV_HEADER.split(',').map(cell).collect::<Vec<_>>().join(","))
 }
 
 /// Returns the results of one workload as an aligned table, with ratios against the first
@@ -140,21 +117,16 @@ mod tests {
 
     #[test]
     fn csv_has_a_cell_for_each_column() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("results.csv");
-        let mut csv = Csv::create(&path).unwrap();
-        csv.write(&result("naive", 1, &[2.0])).unwrap();
-        let text = std::fs::read_to_string(path).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        let json = serde_json::to_value(result("naive", 1, &[2.0])).unwrap();
-        for name in COLUMNS.split(',').take(21) {
+        let result = result("naive", 1, &[2.0]);
+        let (json, line) = (serde_json::to_value(&result).unwrap(), csv_line(&result).unwrap());
+        for name in CSV_HEADER.split(',') {
             assert!(json.get(name).is_some(), "{name}");
         }
-        assert!(lines[0].starts_with("workload,contender,version,"), "{text}");
+        assert!(CSV_HEADER.starts_with("workload,contender,version,"));
         // The name of the processor has a comma of its own.
-        assert_eq!(lines[0].split(',').count() + 1, lines[1].split(',').count(), "{text}");
-        assert!(lines[1].starts_with("commit,naive,,1,256,,2.0,"), "{text}");
-        assert!(lines[1].contains("\"a, \"\"b\"\"\""), "{text}");
+        assert_eq!(CSV_HEADER.split(',').count() + 1, line.split(',').count(), "{line}");
+        assert!(line.starts_with("commit,naive,,1,256,,2.0,"), "{line}");
+        assert!(line.contains("\"a, \"\"b\"\"\""), "{line}");
     }
 
     #[test]

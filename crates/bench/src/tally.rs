@@ -4,7 +4,8 @@ use std::hint::black_box;
 
 use anyhow::{Result, ensure};
 
-/// Counts the records that a reader returns.
+/// Counts the records that a reader returns. The default one counts records and bytes: for what is
+/// timed.
 #[derive(Debug, Default)]
 pub struct Tally<'a> {
     /// How many records were taken.
@@ -16,11 +17,6 @@ pub struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// Counts records and bytes: for what is timed.
-    pub fn new() -> Tally<'a> {
-        Tally::default()
-    }
-
     /// Compares records with these, in turn, as well.
     pub fn comparing(records: &'a [Vec<u8>]) -> Tally<'a> {
         Tally { expected: records, ..Tally::default() }

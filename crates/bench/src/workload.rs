@@ -5,22 +5,12 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use palisade::framed_bytes;
 
 use self::Workload::*;
-use crate::Form;
-use crate::workloads::forms;
 
 /// Bytes of a segment in `release`.
 pub(crate) const RELEASE_SEGMENT_BYTES: u64 = 1 << 20;
 
-const SCAN_BYTES: u64 = 256 << 20;
-/// As many records of 256 bytes as a thousand of the smallest segments hold.
-const REOPEN_RECORDS: u64 = 240_000;
-const CODEC_BYTES: u64 = 64 << 20;
-/// Bytes of records that a log of streams holds, or that go through it.
-const STREAMS_BYTES: u64 = 1 << 30;
 /// The most streams that are measured without `--streams`.
 const MANY_STREAMS: usize = 1_000_000;
-/// Segments that `release` frees.
-const RELEASE_SEGMENTS: u64 = 1000;
 
 /// Something to measure. `list` prints these lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -201,16 +191,15 @@ impl Workload {
     pub fn default_records(self, record_bytes: usize) -> Option<u64> {
         let records_of = |bytes: u64| Some(bytes.div_ceil(record_bytes as u64));
         match self {
-            Scan => records_of(SCAN_BYTES),
-            Codec => records_of(CODEC_BYTES),
-            StreamsScan | StreamsOpen | StreamsSlow => records_of(STREAMS_BYTES),
+            Scan => records_of(256 << 20),
+            Codec => records_of(64 << 20),
+            StreamsScan | StreamsOpen | StreamsSlow => records_of(1 << 30),
             Recover | Get | Range => Some(10_000),
             ShardsCheckpoint => Some(1000),
-            Reopen => Some(REOPEN_RECORDS),
-            Release => {
-                let frames = RELEASE_SEGMENT_BYTES / framed_bytes(record_bytes);
-                Some(RELEASE_SEGMENTS * frames.max(1))
-            }
+            // As many records of 256 bytes as a thousand of the smallest segments hold.
+            Reopen => Some(240_000),
+            // A thousand segments to free.
+            Release => Some(1000 * (RELEASE_SEGMENT_BYTES / framed_bytes(record_bytes)).max(1)),
             _ => None,
         }
     }
@@ -230,11 +219,6 @@ impl Workload {
     /// is none if the workload has no set.
     pub fn default_shards(self) -> &'static [usize] {
         if self.has_shards() { &[4, 16, 64] } else { &[] }
-    }
-
-    /// Returns the forms that are measured without `--forms`: all of them.
-    pub fn forms(self) -> &'static [Form] {
-        forms(self)
     }
 }
 

@@ -9,18 +9,15 @@ use palisade::{BufferKind, Lsn, Lz4, MemStore, Options, Verify, Wal, Zstd, frame
 
 use crate::contender::lacks_streams_and_shards;
 use crate::folder::write_garbage;
-use crate::{Compression, Contender, End, Log, Opening, Plan, Tally, Workload};
+use crate::workload::Workload::*;
+use crate::{Compression, Contender, End, Log, Opening, Plan, Tally};
 
 /// Palisade on files, with its defaults.
 pub const PALISADE: Contender = Contender {
     name: "palisade",
     version: Some(env!("CARGO_PKG_VERSION")),
     lacks: |workload| match workload {
-        Workload::StreamsAppend
-        | Workload::StreamsOwn
-        | Workload::StreamsCommit
-        | Workload::StreamsBatch
-        | Workload::StreamsScan => None,
+        StreamsAppend | StreamsOwn | StreamsCommit | StreamsBatch | StreamsScan => None,
         other => lacks_streams_and_shards(other),
     },
     open: |plan| on_files(plan, options(plan)),
@@ -31,13 +28,7 @@ pub const PALISADE: Contender = Contender {
 pub(super) const MEMORY: Contender = Contender {
     name: "palisade-mem",
     lacks: |workload| match workload {
-        Workload::Reopen
-        | Workload::Rotation
-        | Workload::Policies
-        | Workload::Sync
-        | Workload::Release
-        | Workload::Opens
-        | Workload::Suffix => Some("it has no files"),
+        Reopen | Rotation | Policies | Sync | Release | Opens | Suffix => Some("it has no files"),
         other => lacks_streams_and_shards(other),
     },
     lacks_form: |form| (form.torn_bytes + form.unsynced_bytes > 0).then_some("it has no files"),

@@ -134,7 +134,7 @@ struct ReadFloor {
 }
 
 impl Log for ReadFloor {
-    fn fill(&self, record: &[u8], synced: u64, _unsynced: u64) -> Result<()> {
+    fn fill(&self, _streams: usize, record: &[u8], synced: u64, _unsynced: u64) -> Result<()> {
         let mut file = BufWriter::with_capacity(PIECE_BYTES, File::create_new(&self.path)?);
         (0..synced).try_for_each(|_| file.write_all(record))?;
         Ok(file.into_inner()?.sync_all()?)
@@ -144,11 +144,7 @@ impl Log for ReadFloor {
         let mut file = File::open(&self.path)?;
         let mut piece = vec![0; PIECE_BYTES];
         let mut bytes = 0;
-        loop {
-            let read = file.read(&mut piece)?;
-            if read == 0 {
-                break;
-            }
+        while let read @ 1.. = file.read(&mut piece)? {
             black_box(crc32c_append(0, &piece[..read]));
             bytes += read as u64;
         }

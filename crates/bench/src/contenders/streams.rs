@@ -65,12 +65,19 @@ impl StreamsLog {
     fn handle(&self, stream: usize) -> Result<&Stream> {
         self.handles.get(stream).context("there is no such stream")
     }
+}
 
-    /// Lets the keeper end what it has to do.
-    fn maintain(&self) -> Result<()> {
-        while self.streams.maintain()? {}
-        Ok(())
+/// Removes all entries of a stream.
+fn empty(stream: &Stream) -> Result<()> {
+    stream.truncate_before(stream.next_index()?)?;
+    Ok(())
+}
+
+fn scan(stream: &Stream, tally: &mut Tally<'_>) -> Result<()> {
+    for entry in stream.range(..)? {
+        tally.take(entry?.data());
     }
+    Ok(())
 }
 
 /// Returns a name of 8 bytes, for up to ten million streams.
@@ -106,13 +113,12 @@ impl Log for StreamsLog {
 
     fn trim(&mut self) -> Result<()> {
         (0..self.count).try_for_each(|stream| self.truncate(stream))?;
-        self.maintain()
+        while self.streams.maintain()? {}
+        Ok(())
     }
 
     fn truncate(&self, stream: usize) -> Result<()> {
-        let stream = self.handle(stream)?;
-        stream.truncate_before(stream.next_index()?)?;
-        Ok(())
+        empty(self.handle(stream)?)
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
@@ -120,10 +126,7 @@ impl Log for StreamsLog {
     }
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
-        for entry in self.streams.stream(name(stream))?.range(..)? {
-            tally.take(entry?.data());
-        }
-        Ok(())
+        scan(&self.streams.stream(name(stream))?, tally)
     }
 
     fn get(&self, number: u64, tally: &mut Tally<'_>) -> Result<()> {
@@ -135,7 +138,7 @@ impl Log for StreamsLog {
         // Each handle keeps the log open.
         self.handles.clear();
         if end == End::Closed {
-            self.maintain()?;
+            while self.streams.maintain()? {}
             self.streams.close()?;
         }
         Ok(None)
@@ -221,9 +224,7 @@ impl Log for Set {
     }
 
     fn trim(&mut self) -> Result<()> {
-        for stream in &self.handles {
-            stream.truncate_before(stream.next_index()?)?;
-        }
+        self.handles.iter().try_for_each(empty)?;
         while self.sharded.maintain()? {}
         Ok(())
     }
@@ -233,12 +234,7 @@ impl Log for Set {
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        for key in &self.keys {
-            for entry in self.sharded.stream(key)?.range(..)? {
-                tally.take(entry?.data());
-            }
-        }
-        Ok(())
+        self.keys.iter().try_for_each(|key| scan(&self.sharded.stream(key)?, tally))
     }
 
     fn end(self: Box<Self>, _plan: &Plan, end: End) -> Result<Option<Opening>> {

@@ -9,14 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use palisade::SyncPolicy;
 
 use crate::{BURST_BYTES, End, Kept, Latencies, Log, Measurement, Plan, Random, Tally, together};
 
 /// In `append` one call in this many is timed, because the clock costs as much as the call.
 pub(super) const APPENDS_A_STEP: u32 = 64;
-
-/// Of the first thread's choices. Odd, so that no thread's seed is 0.
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Untimed, before the first burst: files are made, buffers touched, branches learnt. Long enough
 /// for a whole burst of a contender that writes 256 MB/s.
@@ -24,8 +22,8 @@ const LONGEST_WARM_UP: Duration = Duration::from_secs(1);
 /// Emptying a log may take so much longer than filling it; then the round ends early.
 const WALL_PER_TIMED: u32 = 5;
 
-/// What each thread does in a burst, turn by turn; returns how many records it has appended.
-pub(super) type Work<'a> = &'a (dyn Fn(&mut Worker<'_>) -> Result<u64> + Sync);
+/// What each thread does in a burst, turn by turn.
+pub(super) type Work<'a> = &'a (dyn Fn(&mut Worker<'_>) -> Result<()> + Sync);
 
 /// One of the threads of a burst, which share the burst's turns.
 pub(super) struct Worker<'a> {
@@ -35,6 +33,8 @@ pub(super) struct Worker<'a> {
     /// For choices that each thread makes by itself.
     pub(super) random: Random,
     pub(super) latencies: Latencies,
+    /// How many records the thread has appended.
+    pub(super) records: u64,
     turns: &'a Turns,
 }
 
@@ -76,8 +76,13 @@ impl Worker<'_> {
     }
 }
 
-/// Measures a new log for one round; each step appends `count` records and times the last one.
-pub(super) fn appends(plan: &Plan, count: u32) -> Result<Measurement> {
+/// Measures a new log for one round; each step appends records and times the last one. If an append
+/// is a call of the operating system, each one is timed: it takes much longer than the clock.
+pub(super) fn appends(plan: &Plan) -> Result<Measurement> {
+    let count = match plan.form.policy {
+        SyncPolicy::Always | SyncPolicy::Os => 1,
+        _ => APPENDS_A_STEP,
+    };
     measure(plan, count, |worker| {
         worker.log.appends(worker.thread, worker.record, count - 1)?;
         worker.time(|log, thread, record| log.appends(thread, record, 1))
@@ -105,14 +110,13 @@ pub(super) fn commit_for_a_while(log: &mut dyn Log, plan: &Plan) -> Result<f64> 
 fn in_steps(
     records_a_step: u32,
     step: impl Fn(&mut Worker<'_>) -> Result<()> + Sync,
-) -> impl Fn(&mut Worker<'_>) -> Result<u64> + Sync {
+) -> impl Fn(&mut Worker<'_>) -> Result<()> + Sync {
     move |worker| {
-        let mut records = 0;
         while worker.next_turn().is_some() {
             step(worker)?;
-            records += u64::from(records_a_step);
+            worker.records += u64::from(records_a_step);
         }
-        Ok(records)
+        Ok(())
     }
 }
 
@@ -123,12 +127,38 @@ pub(super) struct Round<'a> {
     pub(super) work: Work<'a>,
 }
 
-/// What the threads did in one burst.
+/// What threads did together.
 #[derive(Default)]
-struct Burst {
+pub(super) struct Burst {
     elapsed: Duration,
     records: u64,
     latencies: Latencies,
+}
+
+impl Burst {
+    /// Runs `work(thread)` on each thread; it returns how many records it has appended or read, and
+    /// the latencies of its calls.
+    pub(super) fn of(
+        threads: usize,
+        work: impl Fn(usize) -> Result<(u64, Latencies)> + Sync,
+    ) -> Result<Burst> {
+        let (elapsed, done) = together(threads, work)?;
+        let mut burst = Burst { elapsed, ..Burst::default() };
+        for (records, latencies) in done {
+            burst.records += records;
+            burst.latencies.merge(&latencies);
+        }
+        Ok(burst)
+    }
+
+    fn records_per_s(&self) -> f64 {
+        self.records as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// Returns the rate and the latencies.
+    pub(super) fn outcome(&self) -> Measurement {
+        Measurement::of_round(self.records_per_s(), &self.latencies)
+    }
 }
 
 impl Round<'_> {
@@ -136,7 +166,7 @@ impl Round<'_> {
     pub(super) fn warm_up(&self, log: &mut dyn Log) -> Result<f64> {
         let burst = self.burst(log, LONGEST_WARM_UP.min(self.plan.time))?;
         log.trim()?;
-        Ok(burst.records as f64 / burst.elapsed.as_secs_f64())
+        Ok(burst.records_per_s())
     }
 
     /// Measures a new log after a warm-up.
@@ -170,7 +200,7 @@ impl Round<'_> {
             syncs_per_s: syncs.map(|syncs| syncs as f64 / seconds),
             records_per_sync: syncs.filter(|&syncs| syncs > 0).map(|syncs| records / syncs as f64),
             kept: read_back(self.plan, log, acknowledged)?,
-            ..Measurement::of_round(records / seconds, &sum.latencies)
+            ..sum.outcome()
         })
     }
 
@@ -181,19 +211,13 @@ impl Round<'_> {
         let (begin, taken) = (OnceLock::new(), AtomicU64::new(0));
         let turns = &Turns { begin, limit, taken, turns };
         let record = &*self.plan.record();
-        let (elapsed, done) = together(self.plan.threads, |thread| {
-            let random = Random::new(SEED.wrapping_mul(2 * thread as u64 + 1));
+        Burst::of(self.plan.threads, |thread| {
+            let random = Random::new(Random::SEED.wrapping_mul(2 * thread as u64 + 1));
             let latencies = Latencies::default();
-            let mut worker = Worker { log, thread, record, random, latencies, turns };
-            let records = (self.work)(&mut worker)?;
-            Ok((records, worker.latencies))
-        })?;
-        let mut burst = Burst { elapsed, ..Burst::default() };
-        for (records, latencies) in done {
-            burst.records += records;
-            burst.latencies.merge(&latencies);
-        }
-        Ok(burst)
+            let mut worker = Worker { log, thread, record, random, latencies, records: 0, turns };
+            (self.work)(&mut worker)?;
+            Ok((worker.records, worker.latencies))
+        })
     }
 }
 
@@ -204,7 +228,7 @@ pub(super) fn read_back(plan: &Plan, log: Box<dyn Log>, acknowledged: u64) -> Re
         return Ok(None);
     }
     let log = plan.end(log, End::Dropped)?()?;
-    Ok(Some(Kept { acknowledged, read_back: read(&*log, Tally::new())?.records }))
+    Ok(Some(Kept { acknowledged, read_back: read(&*log, Tally::default())?.records }))
 }
 
 /// Gives all records of the log to the tally, on a thread of its own: some contenders keep the

@@ -34,25 +34,27 @@ const DIRTY: [Form; 5] = [
     Form { number: 10_485_760.0, ..Form::named("10240 KiB dirty") },
 ];
 
-/// Returns the forms of a workload.
-pub(crate) fn forms(workload: Workload) -> &'static [Form] {
-    match workload {
-        Workload::Tasks => &tasks::FORMS,
-        Workload::OpenLoop => &open_loop::FORMS,
-        Workload::Recover => &read::LEFT,
-        Workload::Policies => &POLICIES,
-        Workload::Rotation => &rotation::FORMS,
-        Workload::Sync => &DIRTY,
-        Workload::Codec => &read::CODED,
-        Workload::Release => &release::FORMS,
-        Workload::Opens => &raw_syncs::STEPS,
-        Workload::Range => &read::RANGES,
-        Workload::Suffix => &raw_syncs::SUFFIXES,
-        Workload::Tail => &tail::FORMS,
-        Workload::StreamsTruncate => &streams::TRUNCATIONS,
-        Workload::ShardsAppend => &streams::ACCESSES,
-        Workload::ShardsCheckpoint => &streams::CHECKPOINTS,
-        _ => &[Form::PLAIN],
+impl Workload {
+    /// Returns the forms that are measured without `--forms`: all of them.
+    pub fn forms(self) -> &'static [Form] {
+        match self {
+            Workload::Tasks => &tasks::FORMS,
+            Workload::OpenLoop => &open_loop::FORMS,
+            Workload::Recover => &read::LEFT,
+            Workload::Policies => &POLICIES,
+            Workload::Rotation => &rotation::FORMS,
+            Workload::Sync => &DIRTY,
+            Workload::Codec => &read::CODED,
+            Workload::Release => &release::FORMS,
+            Workload::Opens => &raw_syncs::STEPS,
+            Workload::Range => &read::RANGES,
+            Workload::Suffix => &raw_syncs::SUFFIXES,
+            Workload::Tail => &tail::FORMS,
+            Workload::StreamsTruncate => &streams::TRUNCATIONS,
+            Workload::ShardsAppend => &streams::ACCESSES,
+            Workload::ShardsCheckpoint => &streams::CHECKPOINTS,
+            _ => &[Form::PLAIN],
+        }
     }
 }
 
@@ -62,8 +64,7 @@ pub(crate) fn forms(workload: Workload) -> &'static [Form] {
 /// If the contender fails or lacks the workload.
 pub fn measure(plan: &Plan) -> Result<Measurement> {
     match plan.workload {
-        Workload::Append | Workload::StreamsOwn => burst::appends(plan, burst::APPENDS_A_STEP),
-        Workload::Policies => burst::appends(plan, appends_a_step(plan.form.policy)),
+        Workload::Append | Workload::StreamsOwn | Workload::Policies => burst::appends(plan),
         Workload::Commit | Workload::StreamsCommit => burst::measure(plan, 1, |worker| {
             worker.time(|log, thread, record| log.commit(thread, record))
         }),
@@ -77,8 +78,8 @@ pub fn measure(plan: &Plan) -> Result<Measurement> {
         Workload::Tasks => tasks::measure(plan),
         Workload::Scan => read::scan(plan, plan.fill()?),
         Workload::Get => read::get(plan),
-        Workload::Recover => read::fill_and_open(plan, End::Killed),
-        Workload::Reopen => read::fill_and_open(plan, End::Closed),
+        Workload::Recover => read::open(plan, End::Killed),
+        Workload::Reopen | Workload::StreamsOpen => read::open(plan, End::Closed),
         Workload::Rotation => rotation::measure(plan),
         Workload::OpenLoop => open_loop::measure(plan),
         Workload::Codec => read::codec(plan),
@@ -90,20 +91,10 @@ pub fn measure(plan: &Plan) -> Result<Measurement> {
         // Only the contenders of shards know the form.
         Workload::StreamsAppend | Workload::ShardsAppend => streams::append(plan),
         Workload::StreamsScan => streams::scan(plan),
-        Workload::StreamsOpen => streams::open(plan),
         Workload::StreamsTruncate => streams::truncate(plan),
         Workload::StreamsSlow => streams::slow(plan),
         Workload::ShardsBatch => streams::append_batch(plan),
         Workload::ShardsCheckpoint => streams::checkpoint(plan),
-    }
-}
-
-/// Returns how many appends there are for each one that is timed. If an append is a call of the
-/// operating system, each one is timed, because it takes much longer than the clock.
-fn appends_a_step(policy: SyncPolicy) -> u32 {
-    match policy {
-        SyncPolicy::Always | SyncPolicy::Os => 1,
-        _ => burst::APPENDS_A_STEP,
     }
 }
 

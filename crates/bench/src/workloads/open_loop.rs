@@ -31,7 +31,6 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
     let is_share = FORMS.contains(&plan.form);
     let rate = if is_share { most * plan.form.number / 100.0 } else { plan.form.number };
     let work = |worker: &mut Worker<'_>| {
-        let mut records = 0;
         while let Some(turn) = worker.next_turn() {
             let due = worker.begin() + Duration::from_secs_f64(turn as f64 / rate);
             if due >= worker.end() {
@@ -40,9 +39,9 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
             wait_until(due);
             worker.log.commit(worker.thread, worker.record)?;
             worker.latencies.record(due.elapsed());
-            records += 1;
+            worker.records += 1;
         }
-        Ok(records)
+        Ok(())
     };
     let outcome = Round { plan, records_a_turn: 1, work: &work }.measure(log)?;
     Ok(Measurement { offered_per_s: Some(rate), ..outcome })
@@ -50,14 +49,9 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
 
 /// Waits until a commit is due.
 fn wait_until(due: Instant) {
-    loop {
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        match left.checked_sub(SLEEP_SLACK) {
-            Some(time) if !time.is_zero() => thread::sleep(time),
-            _ => thread::yield_now(),
-        }
+    let left = || due.saturating_duration_since(Instant::now());
+    thread::sleep(left().saturating_sub(SLEEP_SLACK));
+    while !left().is_zero() {
+        thread::yield_now();
     }
 }

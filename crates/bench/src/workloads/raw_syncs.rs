@@ -31,7 +31,7 @@ const COMMITS: u64 = 10;
 /// What a new log prepares in the background is there after this time.
 const PREPARED: Duration = Duration::from_millis(200);
 /// In `suffix` each call may take a segment, so the log is emptied after so many.
-const CALLS_A_TRIM: u32 = 16;
+const CALLS_A_TRIM: u64 = 16;
 
 /// A file that was written before, and how long it took to overwrite and sync some of it.
 struct RawSyncs {
@@ -70,10 +70,10 @@ pub(super) fn suffix(plan: &Plan) -> Result<Measurement> {
     let record = plan.record();
     let mut latencies = Latencies::default();
     let mut raw = RawSyncs::create(plan)?;
-    let (mut calls, mut acknowledged) = (0, 0);
+    let mut acknowledged = 0;
     let begin = Instant::now();
-    while calls == 0 || begin.elapsed() < plan.time {
-        if calls % CALLS_A_TRIM == 0 {
+    while latencies.calls() == 0 || begin.elapsed() < plan.time {
+        if latencies.calls().is_multiple_of(CALLS_A_TRIM) {
             log.trim()?;
             acknowledged = 0;
         }
@@ -88,7 +88,6 @@ pub(super) fn suffix(plan: &Plan) -> Result<Measurement> {
             latencies.time(|| wal.truncate_after(kept))?;
             acknowledged += 1;
         }
-        calls += 1;
     }
     let kept = read_back(plan, log, acknowledged)?;
     Ok(Measurement { kept, ..raw.outcome(&latencies)? })
@@ -112,7 +111,7 @@ pub(super) fn opens(plan: &Plan) -> Result<Measurement> {
         }
         let record = plan.record();
         (0..COMMITS).try_for_each(|_| log.commit(0, &record))?;
-        let mut tally = Tally::new();
+        let mut tally = Tally::default();
         end_and_open(&run, log, &mut steps)?.scan(&mut tally)?;
         kept.read_back += tally.records;
         kept.acknowledged += COMMITS;

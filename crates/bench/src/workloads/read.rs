@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use palisade::Wal;
 
-use super::burst::read;
+use super::burst::{Burst, read};
 use crate::contenders::lsns;
 use crate::folder::{disk_bytes, settle};
 use crate::{
@@ -58,12 +58,8 @@ const RANGE_RECORDS: usize = 10;
 const WARM_UP: u64 = 10;
 
 /// Fills a log, ends it and opens it.
-pub(super) fn fill_and_open(plan: &Plan, end: End) -> Result<Measurement> {
-    open(plan, plan.fill()?, end)
-}
-
-/// Ends a log of the plan's records and opens it.
-pub(super) fn open(plan: &Plan, log: Box<dyn Log>, end: End) -> Result<Measurement> {
+pub(super) fn open(plan: &Plan, end: End) -> Result<Measurement> {
+    let log = plan.fill()?;
     let size = log.size();
     let opening = plan.end(log, end)?;
     // The open should not wait for bytes that making the files has left for the device.
@@ -92,7 +88,7 @@ pub(super) fn check(log: &dyn Log, plan: &Plan) -> Result<Kept> {
 /// Scans the log over and over until the time is over.
 pub(super) fn scan(plan: &Plan, log: Box<dyn Log>) -> Result<Measurement> {
     laps(plan, log, |log, _, _| {
-        let mut tally = Tally::new();
+        let mut tally = Tally::default();
         log.scan(&mut tally)?;
         tally.must_have(plan.records, plan.record_bytes)?;
         Ok(tally.records)
@@ -217,24 +213,18 @@ fn reads(
     is_over: &AtomicBool,
     call: impl Fn(&mut Random, &mut Tally<'_>) -> Result<()> + Sync,
 ) -> Result<Measurement> {
-    let (elapsed, reads) = together(plan.threads, |thread| {
+    let burst = Burst::of(plan.threads, |thread| {
         let begin = Instant::now();
         let mut latencies = Latencies::default();
         let mut random = Random::new(thread as u64 + 1);
-        let mut tally = Tally::new();
-        let mut calls = 0;
+        let mut tally = Tally::default();
         // Relaxed: the flag orders nothing.
-        while calls == 0 || begin.elapsed() < plan.time && !is_over.load(Ordering::Relaxed) {
+        let goes_on = || begin.elapsed() < plan.time && !is_over.load(Ordering::Relaxed);
+        while latencies.calls() == 0 || goes_on() {
             latencies.time(|| call(&mut random, &mut tally))?;
-            calls += 1;
         }
-        tally.must_have(calls * records_a_call, plan.record_bytes)?;
+        tally.must_have(latencies.calls() * records_a_call, plan.record_bytes)?;
         Ok((tally.records, latencies))
     })?;
-    let (mut records, mut latencies) = (0, Latencies::default());
-    for (count, of_thread) in reads {
-        records += count;
-        latencies.merge(&of_thread);
-    }
-    Ok(Measurement::of_round(records as f64 / elapsed.as_secs_f64(), &latencies))
+    Ok(burst.outcome())
 }

@@ -33,7 +33,7 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
     let mut log = plan.create()?;
     commit_for_a_while(&mut *log, plan)?;
     let begin = log.wal()?.reserved_lsn();
-    log.fill(&plan.record(), plan.records, 0)?;
+    log.fill(1, &plan.record(), plan.records, 0)?;
     settle(&plan.dir);
     let (filled, end) = (log.wal()?.space()?.segments, log.wal()?.reserved_lsn());
     // Segments that no other record is in. Commits take new ones during the release.
@@ -53,15 +53,14 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
         released?;
         let left = worker.log.wal()?.space()?.segments;
         ensure!(left <= most, "{left} of {filled} segments are left");
-        Ok(0)
+        Ok(())
     };
     let with_releaser = Plan { threads: plan.threads + 1, ..plan.clone() };
     Round { plan: &with_releaser, records_a_turn: 1, work: &work }.measure(log)
 }
 
 /// Commits until the time is over and the release has ended.
-fn commit(worker: &mut Worker<'_>, phase: &AtomicU8) -> Result<u64> {
-    let mut records = 0;
+fn commit(worker: &mut Worker<'_>, phase: &AtomicU8) -> Result<()> {
     while worker.next_turn().is_some() || phase.load(Ordering::SeqCst) != AFTER {
         let (phase_before, begin) = (phase.load(Ordering::SeqCst), Instant::now());
         worker.log.commit(worker.thread, worker.record)?;
@@ -69,9 +68,9 @@ fn commit(worker: &mut Worker<'_>, phase: &AtomicU8) -> Result<u64> {
         if phase_before <= DURING && phase.load(Ordering::SeqCst) >= DURING {
             worker.latencies.record(time);
         }
-        records += 1;
+        worker.records += 1;
     }
-    Ok(records)
+    Ok(())
 }
 
 /// Releases what is before `end`; without a release, waits until the time is over.

@@ -36,19 +36,18 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
     Ok(Measurement { rotation_us, timeline: timeline.collect(), ..outcome })
 }
 
-fn append(worker: &mut Worker<'_>, seen: &mut Seen) -> Result<u64> {
+fn append(worker: &mut Worker<'_>, seen: &mut Seen) -> Result<()> {
     let wal = worker.log.wal()?;
-    let mut records = 0;
     while worker.next_turn().is_some() {
         let begin = Instant::now();
         let lsn = wal.append(worker.record)?.lsn();
         let time = begin.elapsed();
         worker.latencies.record(time);
         seen.note(begin.saturating_duration_since(worker.begin()), time, lsn);
-        records += 1;
+        worker.records += 1;
     }
     seen.earlier += worker.begin().elapsed();
-    Ok(records)
+    Ok(())
 }
 
 /// Rotations and latencies of a round.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use palisade_streams::Streams;
 
 use super::burst::{self, APPENDS_A_STEP, Worker, read_back};
-use super::read::{self, check};
+use super::read::{check, laps};
 use crate::folder::settle;
 use crate::{BURST_BYTES, End, Form, Kept, Latencies, Log, Measurement, Plan, Tally, together};
 
@@ -54,20 +54,11 @@ pub(super) fn append_batch(plan: &Plan) -> Result<Measurement> {
     })
 }
 
-/// Closes a log whose streams have the plan's records, and opens it.
-pub(super) fn open(plan: &Plan) -> Result<Measurement> {
-    let log = plan.create()?;
-    fill(&*log, plan, plan.records)?;
-    read::open(plan, log, End::Closed)
-}
-
 /// Reads streams of a log until the time is over, each from its first record to its last one. A
 /// stream is not read again before all have been, so that it is not in the processor's cache.
 pub(super) fn scan(plan: &Plan) -> Result<Measurement> {
-    let log = plan.create()?;
-    fill(&*log, plan, plan.records)?;
-    read::laps(plan, log, |log, thread, left| {
-        let (begin, mut tally, mut due) = (Instant::now(), Tally::new(), 0);
+    laps(plan, plan.fill()?, |log, thread, left| {
+        let (begin, mut tally, mut due) = (Instant::now(), Tally::default(), 0);
         for stream in (thread..plan.streams).step_by(plan.threads) {
             log.scan_stream(stream, &mut tally)?;
             due += plan.records / plan.streams as u64;
@@ -80,28 +71,13 @@ pub(super) fn scan(plan: &Plan) -> Result<Measurement> {
     })
 }
 
-/// Appends records to the plan's streams in turn, without a sync.
-fn append_in_turn(log: &dyn Log, plan: &Plan, records: u64) -> Result<()> {
-    let record = plan.record();
-    let mut streams = (0..plan.streams).cycle().take(records as usize);
-    streams.try_for_each(|stream| log.append(stream, &record))
-}
-
-/// Appends records to the plan's streams in turn. Makes all of them durable if the contender is one
-/// that can.
-fn fill(log: &dyn Log, plan: &Plan, records: u64) -> Result<()> {
-    let Some(last) = records.checked_sub(1) else { return Ok(()) };
-    append_in_turn(log, plan, last)?;
-    log.commit(last as usize % plan.streams, &plan.record())
-}
-
 /// Measures truncations of the plan's streams, which have one record each, commits to other streams
 /// for the plan's time, or these commits beside the truncations. Each thread commits to a stream of
 /// its own.
 pub(super) fn truncate(plan: &Plan) -> Result<Measurement> {
     let with_commits = Plan { streams: plan.streams + plan.threads, ..plan.clone() };
     let log = with_commits.create()?;
-    fill(&*log, plan, plan.streams as u64)?;
+    log.fill(plan.streams, &plan.record(), plan.streams as u64, 0)?;
     settle(&plan.dir);
     let committers = if plan.form == TRUNCATE { 0 } else { plan.threads };
     let truncates = plan.form != ALONE;
@@ -115,8 +91,7 @@ pub(super) fn truncate(plan: &Plan) -> Result<Measurement> {
         is_over.store(true, Ordering::Relaxed);
         truncated
     })?;
-    let truncations =
-        if truncates { calls.pop().unwrap_or_default() } else { Latencies::default() };
+    let truncations = calls.drain(committers..).next().unwrap_or_default();
     let mut commits = Latencies::default();
     calls.iter().for_each(|calls| commits.merge(calls));
     // A commit makes the truncations durable.
@@ -204,21 +179,21 @@ fn segments(streams: &Streams) -> u64 {
 /// Makes or loads checkpoints until the time is over, or [`BURST_BYTES`] are appended. Only these
 /// calls are timed. Meanwhile there is at most one other checkpoint.
 pub(super) fn checkpoint(plan: &Plan) -> Result<Measurement> {
-    let log = plan.create()?;
-    append_in_turn(&*log, plan, plan.records)?;
+    let (log, record) = (plan.create()?, plan.record());
+    log.fill(plan.streams, &record, 0, plan.records)?;
     log.sync()?;
     let mut appended = plan.records;
     let mut name = String::from("first");
     log.checkpoint(&name)?;
-    let (mut latencies, mut calls, mut elapsed) = (Latencies::default(), 0_u32, Duration::ZERO);
+    let (mut latencies, mut elapsed) = (Latencies::default(), Duration::ZERO);
     let begin = Instant::now();
     let is_full = |appended: u64| appended * plan.record_bytes as u64 >= BURST_BYTES;
-    while calls == 0 || begin.elapsed() < plan.time && !is_full(appended) {
+    while latencies.calls() == 0 || begin.elapsed() < plan.time && !is_full(appended) {
         if plan.form == CREATE {
-            append_in_turn(&*log, plan, plan.records)?;
+            log.fill(plan.streams, &record, 0, plan.records)?;
             appended += plan.records;
             log.prune_checkpoints()?;
-            name = calls.to_string();
+            name = latencies.calls().to_string();
         }
         let call = Instant::now();
         let covered = if plan.form == LOAD {
@@ -230,13 +205,12 @@ pub(super) fn checkpoint(plan: &Plan) -> Result<Measurement> {
         ensure!(covered == appended, "the checkpoint has {covered} of {appended} records");
         latencies.record(time);
         elapsed += time;
-        calls += 1;
     }
     let opened = plan.end(log, End::Dropped)?()?;
     let kept = check(&*opened, &Plan { records: appended, ..plan.clone() })?;
     // A record counts if it is there and the checkpoint has it.
     let read_back = kept.read_back.min(opened.load_checkpoint(&name)?);
-    let rate = f64::from(calls) / elapsed.as_secs_f64();
+    let rate = latencies.calls() as f64 / elapsed.as_secs_f64();
     let kept = Some(Kept { read_back, ..kept });
     Ok(Measurement { kept, ..Measurement::of_round(rate, &latencies) })
 }

@@ -32,8 +32,7 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
 }
 
 /// Commits, and sends the time at which each commit ended.
-fn commit(worker: &mut Worker<'_>, form: Form, ends: &Sender<Instant>) -> Result<u64> {
-    let mut records = 0;
+fn commit(worker: &mut Worker<'_>, form: Form, ends: &Sender<Instant>) -> Result<()> {
     while worker.next_turn().is_some() {
         let begin = Instant::now();
         worker.log.commit(worker.thread, worker.record)?;
@@ -44,15 +43,14 @@ fn commit(worker: &mut Worker<'_>, form: Form, ends: &Sender<Instant>) -> Result
         if form != ALONE {
             ends.send(end)?;
         }
-        records += 1;
+        worker.records += 1;
     }
     // An empty record tells the follower to stop.
-    worker.log.commit(worker.thread, &[])?;
-    Ok(records)
+    worker.log.commit(worker.thread, &[])
 }
 
 /// Follows the log from its first record to an empty one.
-fn follow(worker: &mut Worker<'_>, form: Form, ends: &Mutex<Receiver<Instant>>) -> Result<u64> {
+fn follow(worker: &mut Worker<'_>, form: Form, ends: &Mutex<Receiver<Instant>>) -> Result<()> {
     let ends = lock(ends);
     let mut tail = worker.log.wal()?.tail()?;
     while !tail.next(PATIENCE)?.context("the tail found no record")?.data().is_empty() {
@@ -64,5 +62,5 @@ fn follow(worker: &mut Worker<'_>, form: Form, ends: &Mutex<Receiver<Instant>>) 
             worker.latencies.record(late.max(Duration::from_nanos(1)));
         }
     }
-    Ok(0)
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Each thread polls its share of the tasks; a task that is woken is polled by its own thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,21 +28,22 @@ pub(super) fn measure(plan: &Plan) -> Result<Measurement> {
     Round { plan, records_a_turn: 1, work: &work }.run()
 }
 
-fn commit(worker: &mut Worker<'_>, tasks: usize) -> Result<u64> {
+fn commit(worker: &mut Worker<'_>, tasks: usize) -> Result<()> {
     let wal = worker.log.wal()?;
-    let (worker, records) = (RefCell::new(worker), Cell::new(0));
+    let worker = RefCell::new(worker);
     let task = || async {
         while worker.borrow().next_turn().is_some() {
             let begin = Instant::now();
             let ticket = wal.append(worker.borrow().record)?;
             ticket.await?;
-            worker.borrow_mut().latencies.record(begin.elapsed());
-            records.set(records.get() + 1);
+            let time = begin.elapsed();
+            let mut worker = worker.borrow_mut();
+            worker.latencies.record(time);
+            worker.records += 1;
         }
         Ok(())
     };
-    run((0..tasks).map(|_| Box::pin(task()) as Task<'_>).collect())?;
-    Ok(records.get())
+    run((0..tasks).map(|_| Box::pin(task()) as Task<'_>).collect())
 }
 
 type Task<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -85,6 +86,7 @@ impl Wake for TaskWaker {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::thread;
 
     use super::*;

@@ -53,8 +53,8 @@ use ironwal::sharded::ShardedWal;
 use ironwal::{ReadStrategy, SyncMode, Wal, WalOptions};
 
 use super::super::streams::name;
-use super::{FIRST_RECORDS, stream_names};
-use crate::contender::{NO_SYNC, lacks_full_check, lacks_options};
+use super::{FIRST_RECORDS, NO_SYNC, lacks_full_check, stream_names};
+use crate::contender::lacks_options;
 use crate::{Compression, Contender, Log, Plan, Tally, Workload};
 
 pub(super) const IRONWAL: Contender = Contender {
@@ -93,7 +93,11 @@ struct IronWal {
 impl IronWal {
     fn open(plan: &Plan) -> Result<IronWal> {
         let is_new = !plan.folder().exists();
-        let log = IronWal { wal: Wal::new(options(plan))?, streams: stream_names(plan) };
+        IronWal::begin(Wal::new(options(plan))?, stream_names(plan), is_new)
+    }
+
+    fn begin(wal: Wal, streams: Vec<String>, is_new: bool) -> Result<IronWal> {
+        let log = IronWal { wal, streams };
         if is_new {
             log.make_streams()?;
         }
@@ -111,11 +115,14 @@ impl IronWal {
 }
 
 fn options(plan: &Plan) -> WalOptions {
-    let has_commits = plan.workload.needs_a_disk();
+    let has_shards = plan.workload.has_shards();
+    let has_commits = plan.workload.needs_a_disk() && !has_shards;
+    // For shards what the crate's documentation recommends.
+    let open_files = if has_shards { 2 * plan.shards } else { plan.streams };
     let mut options = WalOptions {
         sync_mode: if has_commits { SyncMode::Strict } else { SyncMode::Async },
         read_strategy: ReadStrategy::Mmap,
-        max_open_segments: plan.streams.clamp(LEAST_OPEN_FILES, MOST_OPEN_FILES),
+        max_open_segments: open_files.clamp(LEAST_OPEN_FILES, MOST_OPEN_FILES),
         ..WalOptions::new(plan.folder())
     };
     if let Some(bytes) = plan.segment_bytes(plan.record_bytes as u64 + FRAMING_BYTES) {
@@ -176,40 +183,18 @@ pub(super) const IRONWAL_SHARDED: Contender = Contender {
 
 struct IronSet {
     wal: ShardedWal,
+    /// The log of the set, whose streams are the shards.
+    log: IronWal,
     keys: Vec<String>,
 }
 
 impl IronSet {
     fn open(plan: &Plan) -> Result<IronSet> {
         let is_new = !plan.folder().exists();
-        let wal = ShardedWal::new(set_options(plan), plan.shards as u16)?;
-        let set = IronSet { wal, keys: (0..plan.streams).map(name).collect() };
-        if is_new {
-            set.make_shards()?;
-        }
-        Ok(set)
-    }
-
-    /// Returns the names of the streams that the crate uses as shards.
-    fn shard_names(&self) -> impl Iterator<Item = String> {
-        (0..self.wal.shard_count()).map(|shard| format!("shard_{shard:02}"))
-    }
-
-    fn make_shards(&self) -> Result<()> {
-        for name in self.shard_names() {
-            self.wal.inner().append(&name, &[1])?;
-        }
-        Ok(())
-    }
-}
-
-fn set_options(plan: &Plan) -> WalOptions {
-    WalOptions {
-        sync_mode: SyncMode::Async,
-        read_strategy: ReadStrategy::Mmap,
-        // What its documentation recommends.
-        max_open_segments: (2 * plan.shards).max(LEAST_OPEN_FILES),
-        ..WalOptions::new(plan.folder())
+        let wal = ShardedWal::new(options(plan), plan.shards as u16)?;
+        let shards = (0..plan.shards).map(|shard| format!("shard_{shard:02}")).collect();
+        let log = IronWal::begin(wal.inner().clone(), shards, is_new)?;
+        Ok(IronSet { wal, log, keys: (0..plan.streams).map(name).collect() })
     }
 }
 
@@ -245,18 +230,10 @@ impl Log for IronSet {
     }
 
     fn trim(&mut self) -> Result<()> {
-        for name in self.shard_names() {
-            self.wal.inner().delete_stream(&name)?;
-        }
-        self.make_shards()
+        self.log.trim()
     }
 
     fn scan(&self, tally: &mut Tally<'_>) -> Result<()> {
-        for shard in 0..self.wal.shard_count() {
-            for record in self.wal.iter_shard(shard, FIRST_RECORDS as u64)? {
-                tally.take(&record?);
-            }
-        }
-        Ok(())
+        self.log.scan(tally)
     }
 }

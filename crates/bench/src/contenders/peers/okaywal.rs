@@ -99,7 +99,7 @@ impl Log for OkayWal {
         Ok(())
     }
 
-    fn fill(&self, record: &[u8], synced: u64, _unsynced: u64) -> Result<()> {
+    fn fill(&self, _streams: usize, record: &[u8], synced: u64, _unsynced: u64) -> Result<()> {
         let entries = (0..synced).step_by(ENTRY_CHUNKS as usize);
         entries
             .map(|at| (synced - at).min(ENTRY_CHUNKS) as u32)

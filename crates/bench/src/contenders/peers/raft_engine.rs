@@ -31,7 +31,8 @@ use anyhow::{Context, Result};
 use protobuf::descriptor::UninterpretedOption;
 use raft_engine::{Config, Engine, LogBatch, MessageExt, ReadableSize};
 
-use crate::contender::{lacks_full_check, lacks_options};
+use super::lacks_full_check;
+use crate::contender::lacks_options;
 use crate::{Compression, Contender, Log, Plan, Tally, Workload, lock};
 
 pub(super) const RAFT_ENGINE: Contender = Contender {
@@ -133,21 +134,18 @@ fn config(plan: &Plan) -> Result<Config> {
     let folder = plan.folder();
     // From this many bytes of a batch on; 0: never.
     let is_compressed = plan.form.compression == Compression::Lz4;
-    let config = Config {
+    let mut config = Config {
         dir: folder.to_str().context("raft-engine takes a path in UTF-8 only")?.into(),
         target_file_size: ReadableSize(file_bytes.unwrap_or(FILE_BYTES)),
         batch_compression_threshold: ReadableSize(u64::from(is_compressed)),
         ..Config::default()
     };
-    if plan.workload.reads() {
-        return Ok(config);
+    if !plan.workload.reads() {
+        config.purge_threshold = ReadableSize(FILLED_BYTES);
+        config.prefill_for_recycle = true;
+        config.prefill_limit = Some(ReadableSize(FILLED_BYTES));
     }
-    Ok(Config {
-        purge_threshold: ReadableSize(FILLED_BYTES),
-        prefill_for_recycle: true,
-        prefill_limit: Some(ReadableSize(FILLED_BYTES)),
-        ..config
-    })
+    Ok(config)
 }
 
 impl Log for RaftEngine {
@@ -182,17 +180,14 @@ impl Log for RaftEngine {
 
     fn scan_stream(&self, stream: usize, tally: &mut Tally<'_>) -> Result<()> {
         let (engine, group) = (&self.engine, FIRST_GROUP + stream as u64);
-        let Some((mut begin, last)) = engine.first_index(group).zip(engine.last_index(group))
-        else {
-            return Ok(());
-        };
+        let ends = engine.first_index(group).zip(engine.last_index(group));
+        let Some((first, last)) = ends else { return Ok(()) };
         let mut entries = Vec::new();
-        while begin <= last {
+        for begin in (first..=last).step_by(PIECE_ENTRIES as usize) {
             let end = (begin + PIECE_ENTRIES).min(last + 1);
             entries.clear();
             engine.fetch_entries_to::<Record>(group, begin, end, None, &mut entries)?;
             entries.iter().for_each(|entry| tally.take(entry.get_string_value()));
-            begin = end;
         }
         Ok(())
     }

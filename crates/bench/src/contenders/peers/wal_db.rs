@@ -54,8 +54,7 @@ pub(super) const MEMORY: Contender = Contender {
     lacks: |workload| match workload {
         Workload::Sync => Some("it has no device"),
         Workload::Recover | Workload::Reopen => Some("it has no files"),
-        Workload::Atomic => Some(NO_ATOMIC),
-        other => lacks_options(other),
+        other => (FILE.lacks)(other),
     },
     open: |plan| {
         // A store with room for all records, and more than they should take: growing copies it.

@@ -46,8 +46,8 @@ use std::sync::{Mutex, Once};
 use anyhow::{Context, Result, bail};
 use walrus_rust::{FsyncSchedule, ReadConsistency, Walrus, disable_fd_backend, enable_fd_backend};
 
-use super::{FIRST_RECORDS, stream_names};
-use crate::contender::{NO_ATOMIC, NO_SYNC, lacks_options};
+use super::{FIRST_RECORDS, NO_SYNC, stream_names};
+use crate::contender::{NO_ATOMIC, lacks_options};
 use crate::folder::Folder;
 use crate::{Contender, End, Log, Opening, Plan, Tally, Workload, lock};
 
@@ -83,7 +83,7 @@ pub const NAME: &str = "walrus";
 const QUIET: &str = "WALRUS_QUIET";
 const FOLDER: &str = "WALRUS_DATA_DIR";
 const MOST_TOPICS: usize = 1000;
-const LARGEST_BATCH: u32 = 2000;
+const LARGEST_BATCH: usize = 2000;
 const READ_BYTES: usize = 16 << 20;
 /// A reader's position is kept only after this many reads: never.
 const READER: ReadConsistency = ReadConsistency::AtLeastOnce { persist_every: u32::MAX };
@@ -203,13 +203,9 @@ impl Log for WalrusLog {
 
     fn batch(&self, stream: usize, record: &[u8], count: u32) -> Result<()> {
         let topic = self.topic(stream);
-        let records = vec![record; count.min(LARGEST_BATCH) as usize];
-        let mut left = count as usize;
-        while left > 0 {
-            let piece = &records[..left.min(records.len())];
+        for piece in vec![record; count as usize].chunks(LARGEST_BATCH) {
             let _turn = lock(&topic.batches);
             self.log.batch_append_for_topic(&topic.name, piece)?;
-            left -= piece.len();
         }
         Ok(())
     }
