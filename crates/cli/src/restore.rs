@@ -74,7 +74,7 @@ Fields of --json: those of `palisade restore`. archive is null.
 Exit codes: 0 done, 2 the folder does not fit (or other wrong usage), 3 the log is in use, or input
 or output failed, 4 acknowledged records are damaged: see `palisade repair`.";
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[group(skip)]
 #[command(group = ArgGroup::new("source").required(true).multiple(true).args(["archive", "log"]))]
 pub(crate) struct RestoreArgs {
@@ -139,13 +139,10 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut impl Write) -> Result<(), Fa
 pub(crate) fn backup(args: &BackupArgs, out: &mut impl Write) -> Result<(), Failure> {
     Inspector::open(&args.log.dir)?;
     let args = RestoreArgs {
-        archive: None,
         log: Some(args.log.dir.clone()),
         into: Some(args.into.clone()),
-        to: None,
-        above: None,
-        dry_run: false,
         json: args.log.json,
+        ..RestoreArgs::default()
     };
     copy(&args, out).map_err(|failure| match failure {
         Failure::Error(error) if error.kind() == ErrorKind::Corrupt && error.lsn().is_some() => {

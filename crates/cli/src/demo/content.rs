@@ -36,9 +36,11 @@ impl Origin {
         record[8..16].copy_from_slice(&self.seq.to_le_bytes());
         record[16..24].copy_from_slice(&self.seed.to_le_bytes());
         let place = mix(mix(u64::from(self.thread)) ^ self.seq);
-        let mut stream = SplitMix(mix(self.seed ^ place));
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        let mut state = mix(self.seed ^ place);
         for piece in record[HEADER_BYTES..].chunks_mut(8) {
-            piece.copy_from_slice(&stream.next().to_le_bytes()[..piece.len()]);
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            piece.copy_from_slice(&mix(state).to_le_bytes()[..piece.len()]);
         }
     }
 
@@ -60,16 +62,6 @@ impl Origin {
 /// Decodes a little-endian number.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
 }
 
 /// Mixes bits with the finaliser of SplitMix64: every bit of the input changes about half of the

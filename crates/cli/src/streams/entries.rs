@@ -72,27 +72,23 @@ pub(super) fn tail(args: &StreamTailArgs, out: &mut impl Write) -> Result<(), Fa
         if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
             check_end(&log, &state, &follow)?;
         }
-        match found? {
+        let truncated = match found? {
             Some(Followed::Entry(entry)) => {
                 print_as(args.log.json, out, &entry).map_err(Failure::output)?;
                 idle = 0;
                 continue;
             }
             Some(Followed::Truncated { from, to }) => {
-                let what = "before this command could print them";
-                note(
-                    out,
-                    format_args!("the writer truncated entries {from} to {} {what}", to - 1),
-                )?;
-                continue;
+                Some((from, to, " before this command could print them"))
             }
             Some(Followed::Replaced { from, to }) => {
-                let what = "which were printed; the stream continues there";
-                let entries = format_args!("entries {from} to {}", to - 1);
-                note(out, format_args!("the writer truncated {entries}, {what}"))?;
-                continue;
+                Some((from, to, ", which were printed; the stream continues there"))
             }
-            _ => {}
+            _ => None,
+        };
+        if let Some((from, to, what)) = truncated {
+            note(out, format_args!("the writer truncated entries {from} to {}{what}", to - 1))?;
+            continue;
         }
         out.flush().map_err(Failure::output)?;
         idle = idle.saturating_add(1);
