@@ -257,8 +257,8 @@ impl CopyPlan {
     /// segment without a check: no reader of the log reads it. Returns the number of records.
     ///
     /// # Errors
-    /// `Io`: a record does not read as it did when the plan was made. `Corrupt`: a frame of an open
-    /// log does not validate. The error that `write` returns.
+    /// `Io`: a record does not read as it did before. `Corrupt`: a frame of an open log does not
+    /// validate. The error that `write` returns.
     pub fn copy_segment(
         &self,
         segment: &SegmentHeader,
@@ -273,7 +273,7 @@ impl CopyPlan {
         let total = self.report.end.bytes_since(head);
         let mut frames = Frames::new(self, span);
         frames.copy_unchecked(segment.base, from, write)?;
-        let mut copy = FrameCopy::new(&mut frames, span.seed, &[], to);
+        let mut copy = FrameCopy::new(&mut frames, span.seed, &[], to).skipping_padding();
         let (mut at, mut piece) = (from, Vec::new());
         while at < to {
             piece.clear();
@@ -293,13 +293,15 @@ struct Frames<'a> {
     span: &'a EpochSpan,
     reader: FrameReader,
     records: u64,
+    /// The last whole frame that was found.
+    found: Lsn,
 }
 
 impl<'a> Frames<'a> {
     fn new(plan: &'a CopyPlan, span: &'a EpochSpan) -> Frames<'a> {
         let store = Arc::clone(&plan.store);
         let reader = FrameReader::new(store, plan.state.segment_bytes, PIECE_BYTES);
-        Frames { plan, span, reader, records: 0 }
+        Frames { plan, span, reader, records: 0, found: Lsn::LIMIT }
     }
 
     /// Copies `[from, to)` as far as it can be read.
@@ -328,6 +330,7 @@ impl CopiedFrames for Frames<'_> {
         match check_frame(&mut self.reader, at, self.span.seed, self.span.end)? {
             FrameCheck::Whole(header, records) => {
                 self.records += records;
+                self.found = at;
                 Ok(Some((header, FrameSource::Segment)))
             }
             FrameCheck::TooLong | FrameCheck::Bad(_) => Ok(None),
@@ -339,7 +342,7 @@ impl CopiedFrames for Frames<'_> {
     }
 
     fn has_changed(&mut self, at: Lsn) -> Error {
-        let error = if self.plan.is_checked {
+        let error = if self.plan.is_checked || self.found == at {
             Error::new(ErrorKind::Io, "a record that was checked a moment ago does not validate")
         } else {
             Error::new(ErrorKind::Corrupt, "no valid record where one must begin")

@@ -153,7 +153,8 @@ impl Options {
 
     /// Sets the least number of released segments that are kept for reuse. Default 4. The log keeps
     /// about as many as it takes between two truncations, up to four times the option, but none on
-    /// a file system that may not overwrite in place: others than ext4, XFS and tmpfs.
+    /// a file system that may not overwrite in place: others than ext4, XFS and tmpfs. Apart from
+    /// one spare and the file `reserve` they take no new space.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self

@@ -121,8 +121,8 @@ impl SharedCommit {
         self.0.check_process().map(|()| &self.0)
     }
 
-    /// Returns the log also in a forked child, for what takes no lock: watermarks, the store's
-    /// place, and reservations, which check the process themselves.
+    /// Returns the log also in a forked child, for watermarks, the store's place and handle, and
+    /// reservations, which check the process themselves. Takes no lock.
     #[inline]
     pub(crate) fn lock_free(&self) -> &Commit {
         &self.0

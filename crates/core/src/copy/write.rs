@@ -55,8 +55,8 @@ pub fn write_copy(
 /// it has made stays there after an error.
 ///
 /// # Errors
-/// As [`Restore::write`](crate::Restore::write). Those of `check` and of
-/// [`CopyPlan::copy_segment`].
+/// As [`Restore::write`](crate::Restore::write), but it does not know the sources' folders. Those
+/// of `check` and of [`CopyPlan::copy_segment`].
 pub fn write_copy_on(
     disk: Arc<dyn Disk>,
     plan: &CopyPlan,

@@ -78,8 +78,8 @@ use crate::{
 ///   [`uuid`](Wal::uuid), and call [`wait_durable`](Wal::wait_durable) with the LSN where the last
 ///   acknowledged record begins.
 /// - [`Forked`](crate::ErrorKind::Forked) in a forked child, where other calls return what held at
-///   the fork. The first call that returns it, or the drop of the last handle, closes the
-///   descriptors that keep the log `Locked`.
+///   the fork. The first call that returns it, or the drop of a waiting future, of a reader or of
+///   the last handle, closes the descriptors that keep the log `Locked`.
 /// - `NoFiles`, if the call opens a file. Nothing is lost; call again, or, if the error has an
 ///   [`appended_lsn`](crate::Error::appended_lsn), wait for that record.
 #[derive(Clone)]

@@ -356,8 +356,11 @@ impl Wal {
         if lsn >= self.written_lsn() {
             return none();
         }
-        let store = self.handle.commit.lock_free().store.as_ref();
-        match missing_segment(store, self.handle.segment_bytes, lsn) {
+        let log = match self.handle.commit.own() {
+            Ok(log) => log,
+            Err(forked) => return forked,
+        };
+        match missing_segment(log.store.as_ref(), self.handle.segment_bytes, lsn) {
             // Check after the look: a truncation may have freed the segment before it.
             Some(missing) => truncated().unwrap_or(missing),
             None => none(),

@@ -123,10 +123,10 @@ impl<'w> Ticket<'w> {
     }
 }
 
-/// Completes when the record survives power loss, or with an error of [`wait`](Ticket::wait);
-/// `TooManyWaiters` if `Options::max_waiters` is exceeded; `Io` if the flusher thread cannot start.
-/// Polling never blocks on the device. The flusher thread calls one `wake` after the other, so a
-/// slow one delays other futures.
+/// Completes when the record survives power loss, or with an error as that of
+/// [`wait`](Ticket::wait). Also `TooManyWaiters`: `Options::max_waiters` is exceeded; and `Io`: the
+/// flusher thread cannot start. Polling never blocks on the device. The flusher thread calls one
+/// `wake` after the other, so a slow one delays other futures.
 impl Future for Ticket<'_> {
     type Output = Result<Lsn>;
 

@@ -150,6 +150,8 @@ impl Wal {
         self.begin_to_truncate(lsn)?;
         let most = self.handle.max_frame_bytes as usize;
         let first = FirstRecords::copy(records, self.codec(), most)?;
+        // In a child that the records' iterator forked, the log belongs to the parent.
+        self.handle.commit.own()?;
         self.handle.truncate_above(self.before_removed(lsn)?, first)
     }
 

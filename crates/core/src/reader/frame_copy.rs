@@ -7,6 +7,7 @@
 use palisade_store::checksum::crc32c_append;
 
 use super::frame_reader::FrameReader;
+use crate::buffer::BLOCK_BYTES;
 use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN, padding};
 use crate::{Error, Lsn, Result};
 
@@ -39,6 +40,7 @@ pub(crate) struct FrameCopy<'a, S> {
     /// Ranges that become padding, ascending.
     holes: &'a [(Lsn, Lsn)],
     end: Lsn,
+    skips_padding: bool,
     /// The frame that the copy is in.
     frame: Option<CopiedFrame>,
 }
@@ -55,6 +57,13 @@ struct CopiedFrame {
     expected: u32,
 }
 
+impl CopiedFrame {
+    /// Returns whether only zeros follow, which would take a block or more.
+    fn is_padding_from(&self, at: Lsn) -> bool {
+        self.payload_to <= at && self.to.bytes_since(at) >= BLOCK_BYTES
+    }
+}
+
 impl<'a, S: CopiedFrames> FrameCopy<'a, S> {
     pub(crate) fn new(
         frames: &'a mut S,
@@ -62,12 +71,18 @@ impl<'a, S: CopiedFrames> FrameCopy<'a, S> {
         holes: &'a [(Lsn, Lsn)],
         end: Lsn,
     ) -> FrameCopy<'a, S> {
-        FrameCopy { frames, seed, holes, end, frame: None }
+        FrameCopy { frames, seed, holes, end, skips_padding: false, frame: None }
+    }
+
+    /// Leaves out the zeros of long paddings: the bytes go into an empty file.
+    pub(crate) fn skipping_padding(self) -> FrameCopy<'a, S> {
+        FrameCopy { skips_padding: true, ..self }
     }
 
     /// Appends the bytes of `[from, until)` to `out`, and holes as padding. Stops at `until`, at
-    /// the end of the copy or after [`PIECE_BYTES`], whichever comes first. Returns where it ended.
-    /// `until` must be the end of a segment or above the end of the copy.
+    /// the end of the copy or after [`PIECE_BYTES`], whichever comes first, or behind zeros that it
+    /// leaves out. Returns where it ended. `until` must be the end of a segment or above the end of
+    /// the copy.
     ///
     /// # Errors
     /// [`CopiedFrames::has_changed`]: a frame that was copied, now or by the calls before, is not
@@ -76,6 +91,9 @@ impl<'a, S: CopiedFrames> FrameCopy<'a, S> {
         let (mut at, until) = (from, until.min(self.end));
         while at < until && out.len() < PIECE_BYTES {
             at = match self.frame.take() {
+                Some(frame) if self.skips_padding && frame.is_padding_from(at) => {
+                    return Ok(frame.to);
+                }
                 Some(frame) => self.go_on(frame, at, out)?,
                 None => self.begin(at, until, out)?,
             };
@@ -137,7 +155,11 @@ impl<'a, S: CopiedFrames> FrameCopy<'a, S> {
         let room = (PIECE_BYTES - out.len()) as u64;
         let next = if at < frame.payload_to {
             let len = frame.payload_to.bytes_since(at).min(room) as usize;
-            let bytes = self.frames.reader_of(frame.source).piece(at, len)?;
+            let reader = self.frames.reader_of(frame.source);
+            let bytes = match reader.piece(at, len) {
+                Err(error) => return Err(reader.located(error, at)),
+                bytes => bytes?,
+            };
             if bytes.is_empty() {
                 return Err(self.frames.has_changed(frame.at));
             }

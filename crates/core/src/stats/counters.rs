@@ -222,7 +222,7 @@ impl Counters {
     }
 
     /// Returns the time now if the wait number `arrival` is measured. Those that are measured are
-    /// spread evenly over all waits, and over every n-th one.
+    /// spread evenly over all waits, and over each regular part of them.
     #[inline]
     pub(crate) fn begin_wait(&self, arrival: u64) -> Option<Instant> {
         // Multiples of the golden ratio.

@@ -117,12 +117,15 @@ impl IronWal {
 fn options(plan: &Plan) -> WalOptions {
     let has_shards = plan.workload.has_shards();
     let has_commits = plan.workload.needs_a_disk() && !has_shards;
-    // For shards what the crate's documentation recommends.
-    let open_files = if has_shards { 2 * plan.shards } else { plan.streams };
+    let open_files = match has_shards {
+        // What the crate's documentation recommends.
+        true => 2 * plan.shards,
+        false => plan.streams.min(MOST_OPEN_FILES),
+    };
     let mut options = WalOptions {
         sync_mode: if has_commits { SyncMode::Strict } else { SyncMode::Async },
         read_strategy: ReadStrategy::Mmap,
-        max_open_segments: open_files.clamp(LEAST_OPEN_FILES, MOST_OPEN_FILES),
+        max_open_segments: open_files.max(LEAST_OPEN_FILES),
         ..WalOptions::new(plan.folder())
     };
     if let Some(bytes) = plan.segment_bytes(plan.record_bytes as u64 + FRAMING_BYTES) {

@@ -409,6 +409,24 @@ fn a_child_forked_in_the_middle_of_a_batch_writes_nothing() {
     });
 }
 
+/// Protection: as above, where the iterator of a replacement forks.
+#[test]
+fn a_child_forked_in_the_middle_of_a_replacement_writes_nothing() {
+    in_a_process(|path| {
+        let wal = open(path);
+        wal.commit(&record(0, 100)).unwrap();
+        let replaced = wal.commit(&record(9, 100)).unwrap();
+        let fork = Fork { path, wal: &wal, parent: Cell::new(None) };
+        let end = || {
+            fork.fork();
+            None
+        };
+        let records = [record(1, 100)].into_iter().chain(iter::from_fn(end));
+        fork.end(wal.replace_from(replaced, records));
+        goes_on(wal, path, &[0, 1, 2]);
+    });
+}
+
 /// Protection: an inherited descriptor of the lock file, which must not stand in the way of an
 /// open.
 #[test]

@@ -159,6 +159,19 @@ fn a_damaged_frame_ends_a_backup_and_leaves_nothing() {
 }
 
 #[test]
+fn the_zeros_of_a_long_padding_take_no_space_in_a_backup() {
+    let (dir, _path, wal) = log_on_files(small());
+    let backup = dir.path().join("backup");
+    // Eight records leave 6912 bytes of the first segment.
+    let records = append_bytes(&wal, 0..9, 7300);
+    assert_eq!((records[7].0.as_u64(), records[8].0.segment(SEGMENT_BYTES)), (7 * 7328, 1));
+    wal.backup_to(&backup).unwrap();
+    let bytes = fs::metadata(segment(&backup, 0)).unwrap().len();
+    assert!(bytes < SEGMENT_BYTES, "{bytes}");
+    assert_eq!(contents(&open(&backup)), records);
+}
+
+#[test]
 fn a_folder_unfit_for_a_backup_is_refused_unchanged() {
     let (dir, path, wal) = log_on_files(small());
     append_bytes(&wal, 0..10, 4000);
