@@ -1,7 +1,7 @@
 //! A log, as the workloads see it.
 
 use anyhow::{Result, bail};
-use palisade::Wal;
+use palisade::{Lsn, Wal};
 use palisade_streams::Streams;
 
 use crate::{Plan, Tally};
@@ -212,3 +212,13 @@ pub enum End {
 
 /// Opens a log that has ended.
 pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Log>>>;
+
+/// Returns the LSN of each record of the log.
+pub(crate) fn lsns(wal: &Wal) -> Result<Vec<Lsn>> {
+    let mut lsns = Vec::new();
+    let mut records = wal.records()?;
+    while let Some(record) = records.next()? {
+        lsns.push(record.lsn());
+    }
+    Ok(lsns)
+}

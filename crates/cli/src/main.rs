@@ -31,7 +31,7 @@ mod verify;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::command::{Cli, Command};
 use crate::exit::{Exit, Failure};
@@ -70,8 +70,10 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::Backup(args) => restore::backup(args, &mut out).map(|()| Exit::Success),
         Command::Doctor(args) => doctor::run(args, &mut out).map(|()| Exit::Success),
         Command::DoctorGuard(args) => doctor::place::guard(args).map(|()| Exit::Success),
-        Command::Completions(args) => manual::completions(args, &mut out).map(|()| Exit::Success),
-        Command::Man(args) => manual::man(args, &mut out).map(|()| Exit::Success),
+        Command::Completions(args) => {
+            manual::completions(args, &Cli::command(), &mut out).map(|()| Exit::Success)
+        }
+        Command::Man(args) => manual::man(args, &Cli::command(), &mut out).map(|()| Exit::Success),
     }?;
     out.flush().map_err(Failure::output)?;
     Ok(exit)

@@ -3,10 +3,9 @@
 
 use std::io::Write;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::command::Cli;
 use crate::exit::Failure;
 
 /// The name that the user types.
@@ -40,23 +39,27 @@ pub(crate) struct ManArgs {
     command: Option<String>,
 }
 
-/// Prints the completions of the command line for a shell.
+/// Prints the completions of the command line `all` for a shell.
 ///
 /// # Errors
 /// Those of `out`.
-pub(crate) fn completions(args: &CompletionsArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn completions(
+    args: &CompletionsArgs,
+    all: &Command,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let mut script = Vec::new();
     // The generator panics if a write fails: a write into memory never does.
-    clap_complete::generate(args.shell, &mut shown(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut shown(all), NAME, &mut script);
     out.write_all(&script).map_err(Failure::output)
 }
 
-/// Prints the manual page of the command line, or of one of its commands.
+/// Prints the manual page of the command line `all`, or of one of its commands.
 ///
 /// # Errors
 /// `Usage` if there is no such command, and those of `out`.
-pub(crate) fn man(args: &ManArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let mut all = shown().disable_help_subcommand(true).subcommand_required(true);
+pub(crate) fn man(args: &ManArgs, all: &Command, out: &mut impl Write) -> Result<(), Failure> {
+    let mut all = shown(all).disable_help_subcommand(true).subcommand_required(true);
     all.build();
     let page = match &args.command {
         None => all,
@@ -81,8 +84,7 @@ fn page_of(all: &Command, name: &str) -> Result<Command, Failure> {
 }
 
 /// Returns the command line without the commands that only this program calls.
-fn shown() -> Command {
-    let all = Cli::command();
+fn shown(all: &Command) -> Command {
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let shown: Vec<Command> = shown.collect();
     let about = all.get_about().cloned().unwrap_or_default();

@@ -13,7 +13,6 @@ use crate::block::BLOCK_BYTES;
 use crate::disk::{
     Access, DEFAULT_FILE_MODE, Disk, DiskFile, DiskFolder, found_instead, read_full,
 };
-use crate::segment::header::READ_HEADER;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The file that a writer locks.
@@ -26,6 +25,7 @@ pub const META_TEMP: &str = "meta.tmp";
 pub(crate) const META_UNSYNCED: &str = "meta.unsynced";
 /// Space for an open on a full disk.
 pub(crate) const RESERVE: &str = "reserve";
+pub(crate) const READ_HEADER: &str = "read the segment's header";
 
 const SEGMENT_PREFIX: &str = "segment-";
 const SEGMENT_DIGITS: usize = 20;

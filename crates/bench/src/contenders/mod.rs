@@ -11,7 +11,6 @@ mod wake;
 use crate::Contender;
 
 pub use self::naive::NAIVE;
-pub(crate) use self::palisade::lsns;
 pub use self::palisade::{HEAP, PALISADE};
 pub use self::raw::RAW;
 pub use self::streams::{SHARDED, STREAMS};

@@ -9,6 +9,7 @@ use palisade::{BufferKind, Lsn, Lz4, MemStore, Options, Verify, Wal, Zstd, frame
 
 use crate::contender::lacks_streams_and_shards;
 use crate::folder::write_garbage;
+use crate::log::lsns;
 use crate::workload::Workload::*;
 use crate::{Compression, Contender, End, Log, Opening, Plan, Tally};
 
@@ -154,16 +155,6 @@ impl Log for PalisadeLog {
         }
         Ok(memory.map(|(store, options)| -> Opening { Box::new(|| in_memory(store, options)) }))
     }
-}
-
-/// Returns the LSN of each record of the log.
-pub(crate) fn lsns(wal: &Wal) -> Result<Vec<Lsn>> {
-    let mut lsns = Vec::new();
-    let mut records = wal.records()?;
-    while let Some(record) = records.next()? {
-        lsns.push(record.lsn());
-    }
-    Ok(lsns)
 }
 
 /// Writes the garbage of the plan's form behind the last record.

@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use palisade::Wal;
 
 use super::burst::{Burst, read};
-use crate::contenders::lsns;
 use crate::folder::{disk_bytes, settle};
+use crate::log::lsns;
 use crate::{
     BURST_BYTES, Compression, End, Form, Kept, Latencies, Log, Measurement, Payload, Plan, Random,
     Tally, together,

@@ -1,6 +1,6 @@
 //! The workloads of `palisade doctor`, and the medians of what they did.
 
-use super::probe::Cost;
+use super::probe::{Cost, quantile};
 
 /// How many rounds count.
 pub(super) const ROUNDS: u32 = 15;
@@ -105,12 +105,6 @@ pub(super) fn of(rounds: &[RoundSamples]) -> Vec<Figure> {
         }
     };
     Workload::ALL.into_iter().enumerate().map(figure).collect()
-}
-
-/// Returns the value that `share` of the others do not exceed; for a half, the upper one of two.
-pub(super) fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get((values.len() as f64 * share) as usize).copied()
 }
 
 #[cfg(test)]

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use palisade::{Lsn, OpenMode, Options, Wal};
 
 use super::figures::{RoundSamples, Sample, Workload};
-use super::place::log_in;
+use super::place::{MAX_BYTES, log_in};
 use super::probe::{Cost, LOG, RECORD_BYTES};
 use crate::exit::Failure;
 use crate::units::us;
 
-/// No workload appends more than this between two truncations.
-pub(super) const MAX_BYTES: usize = 256 << 20;
 /// The clock costs about as much as an append, so it is read after so many of them.
 const APPENDS_PER_LOOK: usize = 64;
 const DATA: [u8; RECORD_BYTES] = [0x5a; RECORD_BYTES];

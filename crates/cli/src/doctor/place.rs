@@ -15,9 +15,10 @@ use clap::Args;
 use palisade::inspect::{BufferPlace, Inspector};
 use palisade::{Error, ErrorKind};
 
-use super::load::MAX_BYTES;
 use crate::exit::Failure;
 
+/// No workload appends more than this between two truncations.
+pub(super) const MAX_BYTES: usize = 256 << 20;
 /// The folder's name.
 const NAME: &str = "palisade-doctor";
 /// What must be free: all records between two truncations, and as much for segments that are

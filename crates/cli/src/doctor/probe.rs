@@ -8,7 +8,6 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::figures::quantile;
 use crate::units::us;
 
 /// What was written before the clock starts.
@@ -124,6 +123,12 @@ fn reserve(file: &File) -> io::Result<()> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn reserve(_file: &File) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Returns the value that `share` of the others do not exceed; for a half, the upper one of two.
+pub(super) fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get((values.len() as f64 * share) as usize).copied()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use palisade_store::{EpochExtent, Predecessor, Segment, SegmentHeader, State};
 
-use super::listing::{Listing, corrupt, highest_end, valid};
+use super::listing::{Listing, corrupt, has_list, highest_end, valid};
 use crate::reader::EpochSpan;
 use crate::{Error, ErrorKind, Lsn, Result, Uuid};
 
@@ -123,23 +123,6 @@ fn starts_of_epochs(segments: &[Segment]) -> BTreeMap<u64, EpochStart> {
 /// Returns the greatest number of an epoch in the state and all headers.
 pub(crate) fn newest_epoch(listing: &Listing) -> u64 {
     valid(&listing.segments).map(|header| header.epoch).fold(listing.state.epoch, u64::max)
-}
-
-/// Returns whether the log was closed with a list of epochs that fits this state.
-pub(crate) fn has_list(state: &State) -> bool {
-    let Some(running) = state.epochs.last() else { return false };
-    let is_running = running.number == state.epoch
-        && running.salt == state.epoch_salt
-        && running.base == state.epoch_base
-        && running.end == state.clean_end;
-    let is_whole = state.epochs.iter().all(|epoch| {
-        epoch.base.as_u64().is_multiple_of(state.segment_bytes) && epoch.base <= epoch.end
-    });
-    let ascends = state
-        .epochs
-        .windows(2)
-        .all(|pair| pair[0].number < pair[1].number && pair[0].end <= pair[1].base);
-    state.clean && is_running && is_whole && ascends
 }
 
 /// Returns the epochs in the list of a closed log, ascending.

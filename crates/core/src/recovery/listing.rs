@@ -19,7 +19,6 @@ use palisade_store::{
 };
 
 use super::discarded::DiscardedRanges;
-use super::epoch_chain::has_list;
 use crate::frame::EpochSeed;
 use crate::{Error, ErrorKind, Lsn, Result};
 
@@ -225,4 +224,21 @@ pub(super) fn distrust(segment: &mut Segment) {
 
 pub(crate) fn corrupt(text: String, place: &str) -> Error {
     Error::new(ErrorKind::Corrupt, text).at_path(place).with_advice(REFUSED)
+}
+
+/// Returns whether the log was closed with a list of epochs that fits this state.
+pub(super) fn has_list(state: &State) -> bool {
+    let Some(running) = state.epochs.last() else { return false };
+    let is_running = running.number == state.epoch
+        && running.salt == state.epoch_salt
+        && running.base == state.epoch_base
+        && running.end == state.clean_end;
+    let is_whole = state.epochs.iter().all(|epoch| {
+        epoch.base.as_u64().is_multiple_of(state.segment_bytes) && epoch.base <= epoch.end
+    });
+    let ascends = state
+        .epochs
+        .windows(2)
+        .all(|pair| pair[0].number < pair[1].number && pair[0].end <= pair[1].base);
+    state.clean && is_running && is_whole && ascends
 }

@@ -7,7 +7,7 @@ use std::error::Error as _;
 
 use super::Segments;
 use crate::block::{BLOCK_BYTES, Block, BlockFault, Magic, Reader, Writer};
-use crate::folder::{Folder, segment_name};
+use crate::folder::{Folder, READ_HEADER, segment_name};
 use crate::{
     BadHeader, CodecId, Error, ErrorKind, Lsn, MIN_SEGMENT_BYTES, Predecessor, Segment,
     SegmentHeader, Uuid, check_segment_bytes,
@@ -123,8 +123,6 @@ pub fn number_of(block: &[u8]) -> Result<u64, BlockFault> {
 fn misplaced<T>(text: String) -> Result<T, HeaderFault> {
     Err(HeaderFault::Misplaced(text))
 }
-
-pub(crate) const READ_HEADER: &str = "read the segment's header";
 
 impl Segments {
     pub(crate) fn list(&self) -> crate::Result<Vec<Segment>> {
