@@ -14,7 +14,7 @@ const RUN: &str = "palisade-bench";
 
 /// The run's folder, held by one run at a time.
 ///
-/// Only the subfolder that a run made itself is ever deleted.
+/// Only the subfolder [`RUN`] is ever deleted.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -49,7 +49,7 @@ impl Folder {
     /// everything that was written before is on the device ([`settle`]).
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If that fails.
     pub fn fresh(&self, name: &str) -> Result<PathBuf> {
         self.clear()?;
         let path = Folder::path_of(&self.path, name);
@@ -114,9 +114,9 @@ pub fn settle(path: &Path) {
 #[cfg(not(target_os = "linux"))]
 pub fn settle(_path: &Path) {}
 
-/// Copies a log's folder, as a process that is killed at this moment leaves it, to one beside it,
-/// and writes garbage behind the records of its last segment. No thread of the log may append, make
-/// or rename files meanwhile.
+/// Copies a log's folder, as a kill at this moment leaves it, to one beside it, and writes garbage
+/// behind the records of the copy's last segment. The log must not append, make or rename files
+/// meanwhile.
 ///
 /// # Errors
 /// If it cannot be copied, or has no file with the name of a segment.
@@ -130,8 +130,7 @@ pub fn killed(folder: &Path, is_segment: fn(&str) -> bool, torn_bytes: u64) -> R
     Ok(image)
 }
 
-/// Copies a log's folder. No thread of the log may append, make or rename files meanwhile. Returns
-/// the copies of all files.
+/// Copies a log's folder, which must not change meanwhile. Returns the copies of all files.
 ///
 /// # Errors
 /// If it cannot be copied.
@@ -152,7 +151,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Writes bytes to the file from `at` on that are no record of any log.
+/// Writes bytes that are no record of any log to the file, from `at` on.
 ///
 /// # Errors
 /// If they cannot be written.

@@ -17,8 +17,8 @@ macro_rules! span {
 
 pub(crate) use span;
 
-/// Gets what happens in a log beside the calls of its user, on the thread on which it happens. That
-/// thread may hold locks of the log, so an observer must not call the log.
+/// Gets the events of a log, each on the thread on which it happens. That thread may hold locks of
+/// the log, so an observer must not call the log.
 pub(crate) trait Events: Send + Sync + fmt::Debug + 'static {
     /// Comes once.
     fn poisoned(&self, log: Uuid, cause: &Error);
@@ -74,7 +74,7 @@ impl Observer {
         }
         let last = written.as_u64().saturating_sub(1);
         let base = last / self.segment_bytes * self.segment_bytes;
-        // Relaxed: each base is reported once, and nothing rests on it.
+        // Relaxed: no base is reported twice, and nothing rests on it.
         if self.segment.fetch_max(base, Ordering::Relaxed) < base {
             self.call(|events| events.rotated(self.log, Lsn::new(base)));
         }

@@ -14,6 +14,9 @@ pub const LAG_UNKNOWN: u64 = u64::MAX;
 /// The longest record or batch, with its header: 512 MiB. A longer length is not trusted.
 pub const MAX_FRAME_BYTES: u64 = (palisade_store::MAX_BUFFER_BYTES / 2) as u64;
 
+/// The unit that power loss may damage as a whole. (Models have small rings.)
+pub(crate) const BLOCK_BYTES: u64 = if cfg!(loom) { 64 } else { 4096 };
+
 const SHORT_PADDING_BYTES: usize = 8;
 /// The flag of a batch member.
 pub const FLAG_MEMBER: u8 = 1;
@@ -42,6 +45,12 @@ pub(crate) fn check_record_len(len: usize, most: usize) -> Result<()> {
 fn too_large(len: usize, most: usize) -> Error {
     let text = format!("a record or batch of {len} bytes; at most {most} fit into this log");
     Error::new(ErrorKind::TooLarge, text)
+}
+
+/// Returns the error for a record or a segment at `at` that would be above the last LSN.
+pub(crate) fn no_lsn_left(at: Lsn) -> Error {
+    let text = "the log has used up all of its LSNs: begin another one";
+    Error::new(ErrorKind::OutOfRange, text).at_lsn(at)
 }
 
 /// The kind of a frame.

@@ -214,7 +214,8 @@ impl Recovery {
         self.0.checkpoint_lsn()
     }
 
-    /// Returns the end of the recovered records. Appends continue at [`RecoveryReport::base`].
+    /// Returns the end of the recovered log. Marks can lie above the last record. Appends continue
+    /// at [`RecoveryReport::base`].
     #[must_use]
     pub fn end(&self) -> Lsn {
         self.report().end

@@ -1,5 +1,6 @@
 //! The settings of a log.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,14 +8,13 @@ use palisade_store::{
     BufferKind, FileOptions, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES, OnRelease, OpenMode,
 };
 
-use crate::commit::SoftLimit;
 use crate::events::Events;
 use crate::{Codec, CodecId, Error, ErrorKind, Lsn, Result};
 
 /// Longest interval of [`SyncPolicy::Interval`].
 pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What `append` alone makes durable. Calls that wait for durability sync at once.
+/// How safe `append` alone is. Calls that wait for durability sync at once.
 ///
 /// A store on files keeps at most 64 unsynced segments open. A write into one more syncs and closes
 /// the oldest, which moves no watermark.
@@ -26,9 +26,9 @@ pub enum SyncPolicy {
     OnCommit,
     /// Each `append` waits until its record is durable.
     Always,
-    /// A sync begins at most this long after the oldest unsynced append, or after the end of a sync
-    /// that ran at that append, or 20 milliseconds after a lack of space. Above 0, at most a day;
-    /// less than 100 microseconds counts as 100.
+    /// A sync begins at most this long after the oldest unsynced append (or the end of a sync that
+    /// was running then), or 20 milliseconds after a lack of space. Above 0, at most a day; less
+    /// than 100 microseconds counts as 100.
     Interval(Duration),
     /// Each `append` hands its bytes to the operating system.
     Os,
@@ -82,6 +82,20 @@ pub struct Options {
     pub(crate) codec: Option<Arc<dyn Codec>>,
 }
 
+/// See [`Options::soft_limit`].
+#[derive(Clone)]
+pub(crate) struct SoftLimit {
+    pub(crate) bytes: u64,
+    /// Gets the bytes of the segments.
+    pub(crate) callback: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+impl fmt::Debug for SoftLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftLimit").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -125,8 +139,8 @@ impl Options {
         self
     }
 
-    /// Sets the bytes of the log buffer: a power of two from 4 KiB to 1 GiB. Default 16 MiB.
-    /// Publish slots take half as much again.
+    /// Sets the bytes of the log buffer: a power of two from 4 KiB to 1 GiB. Default 16 MiB. Slots
+    /// take half as much again.
     pub fn buffer_bytes(mut self, bytes: usize) -> Options {
         self.buffer_bytes = bytes;
         self
@@ -152,9 +166,9 @@ impl Options {
     }
 
     /// Sets the least number of released segments that are kept for reuse. Default 4. The log keeps
-    /// about as many as it takes between two truncations, up to four times the option, but none on
-    /// a file system that may not overwrite in place: others than ext4, XFS and tmpfs. Apart from
-    /// one spare and the file `reserve` they take no new space.
+    /// about as many as it takes between two truncations, up to four times the option, but only on
+    /// ext4, XFS and tmpfs, which overwrite in place. Only one spare and the file `reserve` take
+    /// new space.
     pub fn spare_segments(mut self, count: usize) -> Options {
         self.files.spare_segments = count;
         self
@@ -169,11 +183,10 @@ impl Options {
 
     /// Sets the permissions of the files that the log creates, on Unix only. Default
     /// [`DEFAULT_FILE_MODE`](crate::DEFAULT_FILE_MODE), `0o600`, whose bits the value must contain.
-    /// In a new folder, each class of users that may read may also enter. The umask applies.
+    /// Who may read the files may also enter a new folder. The umask applies.
     ///
-    /// Existing files and folders keep their permissions, but an open narrows those of the file
-    /// `lock`, because a user who can read it can hold the lock: allow a group of readers, not
-    /// everybody.
+    /// Existing segments and folders keep their permissions, but an open narrows those of the file
+    /// `lock`, because who can read it can hold the lock: allow a group of readers, not everybody.
     pub fn file_mode(mut self, mode: u32) -> Options {
         self.files.file_mode = mode;
         self
@@ -217,9 +230,9 @@ impl Options {
     ///
     /// At the limit the log behaves as on a full disk. An open and each truncation of the suffix
     /// may exceed it by one segment, and by those that the records in the log buffer need, usually
-    /// one. After an open above the limit that begins an epoch, or resumes one without records,
-    /// `append` and `checkpoint` return `NoSpace` until a truncation has brought the segments to
-    /// the limit. [`Wal::space`](crate::Wal::space) shows what the log takes.
+    /// one. After an open above the limit whose epoch has no records yet, `append` and `checkpoint`
+    /// return `NoSpace` until a truncation has brought the segments to the limit.
+    /// [`Wal::space`](crate::Wal::space) shows what the log takes.
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.files.max_bytes = Some(bytes);
         self
@@ -244,8 +257,8 @@ impl Options {
         self
     }
 
-    /// Sets how long a leader waits at most for committers that it has just woken, in percent of a
-    /// measured sync, at most 100. Default 50; 0 turns the wait off.
+    /// Sets how long a leader waits at most for committers just woken, in percent of a measured
+    /// sync, at most 100. Default 50; 0 turns the wait off.
     pub fn gather_percent(mut self, percent: u32) -> Options {
         self.gather_percent = percent;
         self
@@ -272,8 +285,8 @@ impl Options {
     }
 
     /// Sets the codec of the records: `Lz4` or `Zstd` (features `lz4` and `zstd`), or a [`Codec`]
-    /// of your own. Default: none. A log keeps its codec or none, and the identifier of the key; an
-    /// open with others returns `Mismatch`.
+    /// of your own. Default: none. A log's codec, or none, and key identifier never change; an open
+    /// with others returns `Mismatch`.
     ///
     /// The appending thread encodes before it reserves, and each reader decodes. LSNs count stored
     /// bytes. Verification, recovery and copies need no codec; the readers of

@@ -8,7 +8,7 @@
 //!
 //! let wal = Wal::open(&folder)?;
 //! let lsn = wal.commit(b"survives power loss from here on")?;
-//! let ticket = wal.append(b"survives the death of the process from here on")?;
+//! let ticket = wal.append(b"survives a kill from here on, by default on Linux")?;
 //! assert!(ticket.lsn() > lsn);
 //! ticket.wait()?; // ... and power loss from here on
 //! # drop(ticket);

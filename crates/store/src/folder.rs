@@ -130,7 +130,7 @@ impl Folder {
         }
     }
 
-    /// Returns the first block of segment `number`, as far as it has it.
+    /// Returns the first block of segment `number`, or less if the file is shorter.
     pub fn header_block(&self, number: u64) -> Result<Option<Vec<u8>>> {
         let name = segment_name(number);
         let Some(file) = self.open_if_there(&name, Access::Read)? else { return Ok(None) };

@@ -81,13 +81,11 @@ pub(crate) use self::queue::LAPS;
 pub(crate) use self::queue::Place;
 use self::queue::Queue;
 pub(crate) use self::reservation::{Claim, Reserved, Rest};
-use crate::frame::{self, EpochSeed};
+use crate::frame::{self, BLOCK_BYTES, EpochSeed};
 use crate::watermark::Watermark;
 use crate::{Error, Lsn, MemoryKind};
 
 const SLOT_BYTES: u64 = 16;
-/// The unit that power loss may damage as a whole. (Models have small rings.)
-pub(crate) const BLOCK_BYTES: u64 = if cfg!(loom) { 64 } else { 4096 };
 /// In reservations.
 const WALK_AHEAD: u64 = 8;
 /// In reservations.

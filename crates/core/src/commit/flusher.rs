@@ -1,5 +1,5 @@
-//! The flusher: a background thread that leads for async waiters, wakes them and the tasks that
-//! poll a tail, keeps the interval policy, and writes complete pieces.
+//! The flusher: a background thread that wakes async waiters, leads for those that need a sync,
+//! keeps the interval policy, and writes complete pieces.
 //!
 //! The first future, callback or complete piece starts it, and under `Interval` the open. It ends
 //! with `close`, `abandon` or the last handle. No thread needs it: appenders make room themselves,
@@ -12,9 +12,9 @@
 //! 3. Serve the async waiters whose target is durable. If some are left that only watch, register
 //!    their lowest target as a thread does, then look at *durable* again.
 //! 4. If the interval is over and everything is durable, begin the next interval. Else if others
-//!    are left, or the interval is over, register a target as a thread does: the lowest one of the
-//!    others, or else the end of the last reservation. If the target is not durable and leadership
-//!    is free, lead.
+//!    are left, or the interval is over, register as a thread does: the lowest target of the
+//!    others, else the end of the last reservation. If that is not durable and leadership is free,
+//!    lead, and begin the next interval.
 //! 5. After STOP, serve once more, refuse new async waiters, give `Closed` to those that are left,
 //!    and end.
 //! 6. If the target of 3 or 4 was durable, or 4 led or began the next interval, go to 1: there may
@@ -47,7 +47,7 @@ use crate::{Error, ErrorKind, Lsn, Result};
 /// How long the flusher leads before it looks at its requests again.
 const LEAD_SLICE: Duration = Duration::from_millis(20);
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_micros(100);
-/// The longest time until the interval policy tries again.
+/// The longest wait after a failed attempt of the interval policy.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Async waiters have come.

@@ -90,7 +90,6 @@ pub(crate) use self::async_waiters::{Key, Wait};
 use self::flusher::Flusher;
 use self::leader::{Gathering, Leadership};
 pub(crate) use self::room::WhenFull;
-pub(crate) use self::space_watch::SoftLimit;
 use self::space_watch::SpaceWatch;
 use self::threads::Worker;
 use self::wait_group::{Least, WaitGroup};

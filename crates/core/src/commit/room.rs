@@ -6,7 +6,7 @@ use palisade_store::sync::{Backoff, Ordering};
 
 use super::Commit;
 use crate::buffer::{Claim, NotFixed, Place, Reserved, Rest, Stop};
-use crate::recovery::no_lsn_left;
+use crate::frame::no_lsn_left;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

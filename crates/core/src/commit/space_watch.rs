@@ -1,28 +1,14 @@
 //! The soft limit: the callback thread calls back once when the segments that hold log pass it, and
 //! again only after a truncation has brought them below.
 
-use std::fmt;
 use std::sync::Arc;
 
 use palisade_store::FilesTaken;
 use palisade_store::sync::{Mutex, Ordering, StatCell};
 
 use super::Commit;
+use crate::options::SoftLimit;
 use crate::{Lsn, Result};
-
-/// See [`Options::soft_limit`](crate::Options::soft_limit).
-#[derive(Clone)]
-pub(crate) struct SoftLimit {
-    pub(crate) bytes: u64,
-    /// Gets the bytes of the segments.
-    pub(crate) callback: Arc<dyn Fn(u64) + Send + Sync>,
-}
-
-impl fmt::Debug for SoftLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SoftLimit").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct SpaceWatch {

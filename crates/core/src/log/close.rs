@@ -12,8 +12,9 @@ use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Wal {
     /// Syncs everything and makes a clean end: the next open needs no scan. Blocks for a few device
-    /// syncs. Later calls that change the log, and [`on_durable`](Wal::on_durable), return `Closed`
-    /// on all handles. The log can be opened again at once.
+    /// syncs, and until a running callback has ended. Later calls that change the log, and
+    /// [`on_durable`](Wal::on_durable), return `Closed` on all handles. The log can be opened again
+    /// at once.
     ///
     /// # Durability
     /// All appended records survive power loss when this returns.

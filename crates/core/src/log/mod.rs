@@ -282,7 +282,7 @@ impl Wal {
     }
 
     /// Returns the greatest LSN that was given to [`checkpoint`](Wal::checkpoint), or the end of
-    /// the records below it if it was truncated, or if an open found no record above it. Without a
+    /// the records below that, if its record was truncated or an open found none above. Without a
     /// checkpoint returns the first LSN of the log, or 0 in a copy of an archive.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {

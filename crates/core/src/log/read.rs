@@ -55,8 +55,9 @@ impl Wal {
         self.records_below(Some(lsn), Lsn::LIMIT)
     }
 
-    /// Returns the records that begin in `range`, which begins at a record or the head (unbounded),
-    /// and ends at any LSN. If all are written, the iterator writes nothing.
+    /// Returns the records that begin in `range`, which begins as
+    /// [`records_from`](Wal::records_from) allows (unbounded: at the head), and ends at any LSN. If
+    /// all are written, the iterator writes nothing.
     ///
     /// ```
     /// # fn main() -> palisade::Result<()> {

@@ -36,9 +36,8 @@ use super::{Handle, LastSave, Wal};
 use crate::buffer::Stop;
 use crate::commit::{Commit, WriteCursor};
 use crate::events::span;
-use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind};
+use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, no_lsn_left};
 use crate::reader::EpochSpan;
-use crate::recovery::no_lsn_left;
 use crate::{Error, ErrorKind, Lsn, Result};
 
 #[derive(Clone, Copy, Debug)]

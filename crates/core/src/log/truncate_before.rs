@@ -10,9 +10,9 @@ impl Wal {
     /// cursor keeps.
     ///
     /// Waits until everything below `lsn` is durable. [`reserved_lsn`](Wal::reserved_lsn) removes
-    /// all records, and an `lsn` in a batch those of the batch below it. If a crash or a truncation
-    /// ended the log at `lsn`, the head moves to where the log continued. If a segment begins at
-    /// `lsn`, the record there may be damaged. An `lsn` below the head moves nothing.
+    /// all records, and an `lsn` in a batch its members below. If a crash or a truncation ended the
+    /// log at `lsn`, the head moves to where the log continued. The start of a segment is valid
+    /// even if its record is damaged. An `lsn` below the head moves nothing.
     ///
     /// An engine writes snapshots in this order. On a full log `sync` returns `NoSpace`; the guide
     /// has the order without it.

@@ -6,8 +6,8 @@ use palisade_store::sync::{Ordering, StatCell};
 
 use super::store::ModelStore;
 use super::{Bound, Log, Shape, check, spawn};
-use crate::commit::SoftLimit;
 use crate::events::Events;
+use crate::options::SoftLimit;
 use crate::{Error, Lsn, Options, Uuid};
 
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use palisade_store::sync::{AtomicU64, Ordering};
 use palisade_store::{Epoch, FilesTaken, OldBuffer, ReadStore, Segment, State, TailSource};
 
 use super::{LARGE_FRAME, LONG_SEGMENT, large, seed};
-use crate::buffer::BLOCK_BYTES;
+use crate::frame::BLOCK_BYTES;
 use crate::frame::{EpochSeed, Header, Kind};
 use crate::{Error, ErrorKind, Lsn, Memory, Result, Uuid};
 

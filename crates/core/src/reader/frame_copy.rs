@@ -7,8 +7,7 @@
 use palisade_store::checksum::crc32c_append;
 
 use super::frame_reader::FrameReader;
-use crate::buffer::BLOCK_BYTES;
-use crate::frame::{EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN, padding};
+use crate::frame::{BLOCK_BYTES, EpochSeed, HEADER_BYTES, Header, Kind, LAG_UNKNOWN, padding};
 use crate::{Error, Lsn, Result};
 
 /// The most bytes that one call of [`FrameCopy::copy`] copies.

@@ -11,7 +11,7 @@ use super::scan::EndCause;
 use super::scan::OldLogBuffer;
 use super::scan::{Scan, Scanner};
 use super::verify::{self, Checked, Effort};
-use crate::buffer::BLOCK_BYTES;
+use crate::frame::BLOCK_BYTES;
 use crate::reader::{EpochSpan, FrameReader};
 use crate::{ErrorKind, Lsn, Options, Result, Store, Verify};
 

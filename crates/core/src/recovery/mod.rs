@@ -39,8 +39,9 @@ use self::layout::Layout;
 use self::redo::make_durable;
 pub use self::scan::EndCause;
 pub(crate) use self::scan::Scanner;
+use crate::frame::no_lsn_left;
 use crate::reader::EpochSpan;
-use crate::{Error, ErrorKind, Lsn, Memory, Options, Result, Store};
+use crate::{Lsn, Memory, Options, Result, Store};
 use palisade_store::{Epoch, Predecessor, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -206,12 +207,6 @@ fn base_after(layout: &Layout, floor: Lsn, ring_bytes: u64) -> Result<Lsn> {
 pub(crate) fn base_above(lsn: Lsn, segment_bytes: u64) -> Result<Lsn> {
     let base = lsn.segment_start_at_or_above(segment_bytes);
     if base.plus(segment_bytes) <= Lsn::LIMIT { Ok(base) } else { Err(no_lsn_left(base)) }
-}
-
-/// Returns the error for a record or a segment at `at` that would be above the last LSN.
-pub(crate) fn no_lsn_left(at: Lsn) -> Error {
-    let text = "the log has used up all of its LSNs: begin another one";
-    Error::new(ErrorKind::OutOfRange, text).at_lsn(at)
 }
 
 /// What an open found and did.
