@@ -14,7 +14,7 @@ const RUN: &str = "palisade-bench";
 
 /// The run's folder, held by one run at a time.
 ///
-/// Only the subfolder [`RUN`] is ever deleted.
+/// Only the subfolder `palisade-bench` is ever deleted.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,

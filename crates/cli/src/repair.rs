@@ -19,10 +19,10 @@ Examples:
   palisade repair ./log --into ./repaired --from 65536
 
 Copies the records of a damaged log that lie below an LSN into a new log. LSN is the first place
-without a whole record, or the LSN of a record below it. `palisade verify --deep` prints that place
-as `end` and in `next`; a repair with an LSN above it names the same place. It can be above a `bad`
-place: if only the header of a segment is damaged, its records are whole. Everything from LSN on is
-given up, with records that only the log buffer holds: a note on standard error names its file.
+without a whole record, which `palisade verify --deep` prints as `end` and in `next`, or the LSN of
+a record below it. The error after a higher LSN names that place. It can be above a `bad` place: if
+only a segment's header is damaged, its records are whole. Everything from LSN on is given up, with
+records that only the log buffer holds: a note on standard error names its file.
 
 Stop the process that writes the log first. A log that a process has open for writing is refused,
 also with --dry-run; and as long as the repair runs, no process can open the damaged log. Nothing is
@@ -31,8 +31,8 @@ written to it.
 The folder of --into must be missing or empty and lie outside of the log. Every record is checked
 before it is copied.
 The new log has the LSNs and the identity of the old one, and never uses an LSN again: move it to
-where the old one lay, and open it. A repair that was killed leaves a folder without a file `meta`,
-which opens as no log: remove it, and repair again.
+where the old one lay, and open it. A killed repair leaves a folder without `meta`, which cannot be
+opened: remove it, and repair again.
 
 Fields of --json; all but log, into and buffer_file are numbers:
   log, into              paths; into is null with --dry-run

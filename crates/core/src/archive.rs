@@ -3,7 +3,7 @@
 //! 1. Check that the folder's path still leads to it, and that it is this log's archive.
 //! 2. Copy the segment under a temporary name, and sync the copy.
 //! 3. Rename the copy to the segment's name, and sync the folder.
-//! 4. Return; only then the log loses the segment.
+//! 4. Return. The log loses the segment only then.
 //!
 //! # Whose archive a folder is
 //! An empty file `archive-of-UUID` names the log, or else the headers of the segments do. A folder
@@ -37,8 +37,8 @@ const MOVE_AWAY: &str = "the log is whole and keeps its segment: move this file 
                          archive, then truncate again";
 const NAME_ANOTHER: &str = "name another folder as this log's archive; or, if that log's files do \
                             not belong there, move them away";
-const OPEN_ANEW: &str = "put the folder or its mount back; to go on with an archive in another \
-                         folder, open it with `Archive::open` and the log with it";
+const OPEN_ANEW: &str = "put the folder or its mount back; for an archive in another folder, open \
+                         the log anew with that `Archive`";
 
 /// Copies released segments into a folder, which [`ArchiveReader`] reads, before the log loses
 /// them. Each log needs its own. While an archive is open, its disk cannot be unmounted. Files get
@@ -163,7 +163,7 @@ impl Archive {
     fn find_owner(&self, segment: &ReleasedSegment<'_>) -> Result<Uuid> {
         let (uuid, own) = (segment.uuid, owner_name(segment.uuid));
         let names = self.folder.names()?;
-        // Two logs that began at the same moment have noted both.
+        // Two logs that began here together each left a file.
         let mut owners = names.iter().filter_map(|name| owner_in(name));
         if let Some(other) = owners.find(|owner| *owner != uuid.to_string()) {
             return Err(self.of_another(other, uuid));
@@ -174,7 +174,7 @@ impl Archive {
                 Some(log) if log.uuid != uuid => {
                     return Err(self.of_another(&log.uuid.to_string(), uuid));
                 }
-                // A damaged file is no evidence. It keeps its own number only.
+                // A damaged file names no log. It blocks only its own number.
                 None if looks.is_empty() && !is_first_of_log(&segment.header) => {
                     return Err(self.not_begun(segment, &own));
                 }
@@ -187,8 +187,8 @@ impl Archive {
 
     fn not_begun(&self, segment: &ReleasedSegment<'_>, own: &str) -> Error {
         let text = format!(
-            "the folder holds no archive, and segment {} is not the first of log {}: what was \
-             archived before is elsewhere. An empty file `{own}` in the folder lets an archive \
+            "the folder holds no archive, and segment {} is not the first of log {}: any \
+             archived before it are elsewhere. An empty file `{own}` in the folder lets an archive \
              begin with this segment",
             segment.header.number, segment.uuid
         );
@@ -258,7 +258,7 @@ fn owner_in(name: &str) -> Option<&str> {
     Some(uuid).filter(|uuid| uuid.len() == 36 && uuid.bytes().enumerate().all(is_right))
 }
 
-/// Returns whether no record of the log ever lay below, or a repair kept none.
+/// Returns whether the log never had a record below, or a repair kept none.
 fn is_first_of_log(header: &SegmentHeader) -> bool {
     header.predecessor.is_some_and(|before| before.epoch == 0 || before.end == Lsn::ZERO)
 }

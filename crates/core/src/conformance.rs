@@ -14,9 +14,9 @@ const RECORD_BYTES: usize = 1000;
 /// Enough for several segments.
 const RECORDS: u64 = 300;
 
-/// Makes the calls on `disk` that a log makes, in the new folder `path`, and compares what they
+/// Makes the main calls of a log on `disk`, in the new folder `path`, and compares what they
 /// return. Then runs a log on it. The parent of `path` exists. What the check makes stays there. It
-/// cannot see what a power loss takes: count the syncs, or use the simulated disk.
+/// cannot see whether a sync reaches the device.
 ///
 /// ```
 /// use std::path::Path;
@@ -29,7 +29,7 @@ const RECORDS: u64 = 300;
 /// ```
 ///
 /// # Errors
-/// `Io`, with a text that names the call and what it should have returned. Those of the log.
+/// `Io`: a call failed, or the text says what was expected. Those of the log.
 pub fn check(disk: &Arc<dyn Disk>, path: &Path) -> Result<()> {
     let path = std::path::absolute(path).map_err(|error| Error::io("find the folder", error))?;
     let folder = check_folders(disk.as_ref(), &path).map_err(failed)?;
@@ -71,8 +71,16 @@ fn check_folders(disk: &dyn Disk, path: &Path) -> io::Result<Arc<dyn DiskFolder>
 }
 
 fn check_files(folder: &dyn DiskFolder) -> io::Result<()> {
-    expect_error(folder.open("a", Access::Read), io::ErrorKind::NotFound, "open of no file")?;
-    expect_error(folder.open("a", Access::Write), io::ErrorKind::NotFound, "open of no file")?;
+    expect_error(
+        folder.open("a", Access::Read),
+        io::ErrorKind::NotFound,
+        "an open of a missing file",
+    )?;
+    expect_error(
+        folder.open("a", Access::Write),
+        io::ErrorKind::NotFound,
+        "an open of a missing file",
+    )?;
     let file = folder.open("a", Access::New)?;
     expect_error(folder.open("a", Access::New), io::ErrorKind::AlreadyExists, "open as new")?;
     expect(file.len()? == 0, "a new file is empty")?;
@@ -105,7 +113,7 @@ fn check_names(folder: &dyn DiskFolder) -> io::Result<()> {
     expect(folder.list()? == ["a"], "rename replaces the file that has the name")?;
     expect(content(folder, "a")? == b"b", "rename keeps the content")?;
     folder.remove("a")?;
-    expect_error(folder.remove("a"), io::ErrorKind::NotFound, "remove of no file")?;
+    expect_error(folder.remove("a"), io::ErrorKind::NotFound, "a second removal")?;
     let mut byte = [0];
     expect(open.read_at(0, &mut byte)? == 1, "an open file can be read after its removal")?;
     expect(folder.list()?.is_empty(), "remove takes the name away")
@@ -163,8 +171,8 @@ fn check_log(disk: &Arc<dyn Disk>, path: &Path) -> Result<()> {
 
     let wal = open()?;
     let last = lsns[lsns.len() - 1];
-    expect(wal.head_lsn() == head, "a log that was closed has its head")?;
-    expect(wal.get(last)?.data() == record(RECORDS - 1), "and its last record")?;
+    expect(wal.head_lsn() == head, "a closed log keeps its head")?;
+    expect(wal.get(last)?.data() == record(RECORDS - 1), "a closed log keeps its end")?;
     wal.close()
 }
 

@@ -119,7 +119,7 @@ pub(crate) fn check_synced(folder: &Folder) -> Result<()> {
         return Ok(());
     }
     let text = "the folder is a copy of a log, or lies on another device than before, and an open \
-                could not sync it; what reads right may be in the page cache only";
+                could not sync it; its bytes may be in the page cache only";
     let error = Error::new(ErrorKind::Foreign, text).at_path(folder.path());
     Err(error.with_advice(COPY_AGAIN))
 }

@@ -27,9 +27,9 @@ use crate::{Error, ErrorKind, Lsn, Result};
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// A failed read costs its records.
 pub(crate) const SALVAGE_READ_BYTES: usize = 64 << 10;
-/// A verification reports damage that it has found so often while the state did not change.
+/// Damage that is found this many times with an unchanged state is reported.
 const ATTEMPTS: usize = 5;
-/// After so many findings while the state changed, each further one counts.
+/// The most repeats because the state changed.
 const RESTARTS: usize = 1000;
 
 /// A read-only view of the log in a folder, without the records that only the log buffer has. Calls
@@ -96,8 +96,8 @@ impl Inspector {
         self.files.as_ref().map_or(Ok(false), |files| files.has_damaged_copy())
     }
 
-    /// Fails if the folder is a copy that an open could not sync: what reads right may be in the
-    /// page cache only. [`Options::open`](crate::Options::open) refuses it.
+    /// Fails if the folder is a copy that an open could not sync: its bytes may be in the page
+    /// cache only. [`Options::open`](crate::Options::open) refuses it.
     ///
     /// # Errors
     /// `Foreign`: remove the copy, then copy the log again.
@@ -139,8 +139,8 @@ impl Inspector {
     }
 
     /// Returns the records from `from` or the head on, whichever is higher, up to the first frame
-    /// that does not validate: a `from` within a record returns none. Beside a truncation they are
-    /// those before it or after it.
+    /// that does not validate: a `from` within a record returns none. A concurrent truncation shows
+    /// in full or not at all.
     ///
     /// If a segment is missing, or its header is damaged, the iterator returns the records that a
     /// [`Repair`](crate::Repair) keeps, and then `Corrupt`. [`salvage`](Inspector::salvage) returns

@@ -14,8 +14,7 @@ use crate::frame::Header;
 use crate::reader::{EpochSpan, FrameReader, RecordBuf, Records, missing_segment};
 use crate::{Error, ErrorKind, Lsn, Result};
 
-/// Each page that the first read of a single record reaches into costs time, and so does a second
-/// read.
+/// Small, because each page that is read costs time; large enough to spare most second reads.
 const SINGLE_READ_BYTES: usize = 3072;
 
 impl Wal {
@@ -55,8 +54,8 @@ impl Wal {
         self.records_below(Some(lsn), Lsn::LIMIT)
     }
 
-    /// Returns the records that begin in `range`, which begins as
-    /// [`records_from`](Wal::records_from) allows (unbounded: at the head), and ends at any LSN. If
+    /// Returns the records that begin in `range`. It starts where
+    /// [`records_from`](Wal::records_from) can, or unbounded (the head), and ends at any LSN. If
     /// all are written, the iterator writes nothing.
     ///
     /// ```
@@ -137,8 +136,7 @@ impl Wal {
         }
     }
 
-    /// Returns the last record. If none was appended since the last checkpoint or the open, reads
-    /// its whole segment.
+    /// Returns the last record. Unless it was the last thing written, reads its whole segment.
     ///
     /// # Errors
     /// `NoSpace`, `Poisoned`: not all records could be written. Else as [`Records::next`].
