@@ -1,8 +1,8 @@
 //! Copies frames, and checks them in the bytes that it copies.
 //!
-//! The caller has read these bytes before, but the system may drop pages that it could not write
-//! back between any two reads. So the copy checks each frame again. It sums up the payload piece by
-//! piece, and needs no more memory than a read buffer and a piece.
+//! A frame that the read buffer does not hold as a whole was checked by an earlier read, and the
+//! system may drop pages that it could not write back between two reads. So the copy sums up the
+//! payload again, piece by piece, and needs no more memory than a read buffer and a piece.
 
 use palisade_store::checksum::crc32c_append;
 
@@ -21,7 +21,7 @@ pub(crate) trait CopiedFrames {
     /// Returns the reader of `source`.
     fn reader_of(&mut self, source: FrameSource) -> &mut FrameReader;
 
-    /// Returns the error for a frame that is not what the caller has read before.
+    /// Returns the error for a frame that is missing, or not what was read before.
     fn has_changed(&mut self, at: Lsn) -> Error;
 }
 
@@ -85,7 +85,7 @@ impl<'a, S: CopiedFrames> FrameCopy<'a, S> {
     ///
     /// # Errors
     /// [`CopiedFrames::has_changed`]: a frame that was copied, now or by the calls before, is not
-    /// what the caller has read before.
+    /// what was read before. `Io`: it cannot be read.
     pub(crate) fn copy(&mut self, from: Lsn, until: Lsn, out: &mut Vec<u8>) -> Result<Lsn> {
         let (mut at, until) = (from, until.min(self.end));
         while at < until && out.len() < PIECE_BYTES {
