@@ -352,3 +352,37 @@ fn a_truncation_at_any_call_of_a_foreign_reader_is_not_the_end() {
         assert!(truncated > 0);
     }
 }
+
+/// At each of its calls, the log's writer replaces the last records and uses the file of their
+/// segment for another one.
+#[test]
+fn a_verification_of_a_file_that_is_used_again_counts_a_state_of_the_log() {
+    let mut counts = BTreeSet::new();
+    for call in 0.. {
+        let below: Arc<dyn Disk> = Arc::new(MemDisk::new());
+        let wal = heap().open_on(Arc::clone(&below), "/log").unwrap();
+        let lsns = append(&wal, 0..40, 2000);
+        wal.flush_to_os(lsns[39]).unwrap();
+        let last = lsns[39].segment(SEGMENT_BYTES);
+        let disk = FaultDisk::new(Arc::clone(&below));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        disk.watch(move |_| {
+            if counted.fetch_add(1, Ordering::Relaxed) == call {
+                let folder = below.open_folder("/log".as_ref(), 0o600)?;
+                let file = folder.open(&format!("segment-{last:020}"), Access::Write)?;
+                wal.replace_from(lsns[20], [record(200, 20)]).unwrap();
+                file.write_at(0, &[IoSlice::new(&[0; SEGMENT_BYTES as usize])])?;
+            }
+            Ok(())
+        });
+        let verdict = Inspector::open_on(Arc::new(disk), "/log").unwrap().verify().unwrap();
+        assert_ne!(verdict.outcome, Outcome::Corrupt, "at call {call}: {verdict:?}");
+        assert!([21, 40].contains(&verdict.records), "at call {call}: {verdict:?}");
+        counts.insert(verdict.records);
+        if calls.load(Ordering::Relaxed) <= call {
+            break;
+        }
+    }
+    assert_eq!(counts.len(), 2);
+}
