@@ -41,19 +41,22 @@ use_models() {
     limit_seconds=300
 }
 
-# Builds the unit tests of the crate that the patch changes; their path goes to `binary`.
-build_for_model() {
-    local crate
-    crate=$(sed -n 's|^+++ b/crates/\([a-z]*\)/.*|\1|p' "$1" | head -n 1)
+# Builds the unit tests of the crate that has the model, and runs the model. It need not be the
+# crate that the patch changes.
+run_model() {
+    local log=$tree/$1.log rc=0 crate binary
+    crate=$(cd "$tree/crates" && grep -rlE "^ *fn $1\(" ./*/src | head -n 1 | cut -d/ -f2) || true
+    if [[ -z $crate ]]; then
+        echo "NO SUCH MODEL"
+        return 2
+    fi
     binary=$(cd "$tree" && cargo test --quiet --offline -p "palisade-$crate" --release --lib \
         --no-run --message-format=json 2>"$tree/build.log" |
         grep -o '"executable":"[^"]*"' | tail -n 1 | cut -d'"' -f4) || binary=
-    [[ -n $binary ]] || compile_errors "$tree/build.log"
-}
-
-# Runs one model.
-run_model() {
-    local log=$tree/$1.log rc=0
+    if [[ -z $binary ]]; then
+        compile_errors "$tree/build.log"
+        return 2
+    fi
     timeout "$limit_seconds" "$binary" "::$1" --nocapture >"$log" 2>&1 || rc=$?
     if ! grep -qE 'running [1-9]' "$log"; then
         echo "NO SUCH MODEL"
@@ -73,11 +76,6 @@ use_tests() {
     # The watchdog of a test ends a call that hangs after 60 s. A test that runs for longer shows
     # nothing.
     limit_seconds=200
-}
-
-# Tests of one patch can lie in several crates: `run_test` builds them.
-build_for_test() {
-    :
 }
 
 # Builds and runs one test, `PACKAGE TARGET NAME`.

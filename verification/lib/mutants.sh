@@ -78,7 +78,6 @@ passes_or_late() {
 run_checks() {
     local patch=$1 check how rc result=0
     [[ -n $(field "$checks" "$patch") ]] || { echo "NAMES NO ${checks^^}"; return 2; }
-    "build_for_$checks" "$patch" || return 2
     while IFS= read -r check; do
         rc=0
         how=$("run_$checks" "$check" </dev/null) || rc=$?
