@@ -187,9 +187,9 @@ impl Archive {
 
     fn not_begun(&self, segment: &ReleasedSegment<'_>, own: &str) -> Error {
         let text = format!(
-            "the folder holds no archive, and segment {} is not the first of log {}: any \
-             archived before it are elsewhere. An empty file `{own}` in the folder lets an archive \
-             begin with this segment",
+            "the folder holds no archive, and segment {} is not the first of log {}: earlier ones \
+             are archived elsewhere. An empty file `{own}` in the folder lets an archive begin \
+             with this segment",
             segment.header.number, segment.uuid
         );
         self.error(ErrorKind::NotFound, &text).with_advice(NOT_MOUNTED)

@@ -356,7 +356,7 @@ fn a_truncation_at_any_call_of_a_foreign_reader_is_not_the_end() {
 /// At each of its calls, the log's writer replaces the last records and uses the file of their
 /// segment for another one.
 #[test]
-fn a_verification_of_a_file_that_is_used_again_counts_a_state_of_the_log() {
+fn a_verification_beside_a_reused_file_counts_one_state() {
     let mut counts = BTreeSet::new();
     for call in 0.. {
         let below: Arc<dyn Disk> = Arc::new(MemDisk::new());
